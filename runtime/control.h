@@ -1,0 +1,118 @@
+// The control channel: one stream socket per pair of PEs, framed messages, descriptors, liveness, agreement.
+//
+// Same node (launcher's node map and equal boot id): abstract Unix sockets, so nothing is left in any file system; the
+// kernel's word on the peer's uid is checked. Other node: TCP on the interface the job uses. Every connection shows the
+// 128-bit job token before anything else is read from it; a stranger is dropped with one warning.
+// One service thread per process owns all reading; it is idle (epoll) unless something arrives.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "runtime/fabric/fabric.h"
+#include "runtime/owned.h"
+#include "runtime/settings.h"
+#include "runtime/status.h"
+
+namespace heddle {
+
+/// 128 random bits that every connection of one job shows.
+struct JobToken {
+  unsigned char bytes[16] = {};
+};
+
+/// Fills a token from the kernel's random source.
+Status make_job_token(JobToken* token);
+
+/// Where a process listens, as it travels in its record.
+struct ControlAddress {
+  char unix_name[56] = {};        ///< abstract socket name without the leading NUL, NUL-terminated
+  uint16_t family = 0;            ///< AF_INET, AF_INET6, or 0: no TCP listener
+  uint16_t port = 0;              ///< host byte order
+  uint32_t scope = 0;             ///< IPv6 scope id
+  unsigned char ip[16] = {};      ///< 4 or 16 bytes, network byte order
+};
+
+/// What a PE knows of another before it connects.
+struct ControlPeer {
+  PeerIdentity identity{};
+  ControlAddress address{};
+};
+
+/// How a peer left, as liveness sees it.
+struct PeerLoss {
+  int pe = -1;
+  std::string text;  ///< e.g. "PE 3 (pid 4711) ended without nvshmem_finalize"
+};
+
+class ControlChannel {
+ public:
+  /// Opens the listening sockets: Unix always, TCP only when `want_tcp`. Nobody is connected yet.
+  static Status open(const Settings& settings, int my_pe, int n_pes, bool want_tcp,
+                     std::unique_ptr<ControlChannel>* channel);
+  /// Closes everything without telling the peers, as a crash would; call leave() first for an orderly end.
+  ~ControlChannel();
+
+  ControlAddress address() const;
+
+  /// Connects to every peer (the higher PE calls the lower one) and starts the service thread. `peers` has n_pes entries.
+  /// Ends by `deadline`; the text then names the PEs that are missing.
+  Status connect(const std::vector<ControlPeer>& peers, const JobToken& token, Deadline deadline);
+
+  /// Carries the messages of a fabric. One at a time.
+  std::unique_ptr<Courier> make_courier();
+
+  /// Gathers `bytes` (at most 4096) from every PE into `all`, in PE order. A collective: every PE calls it in the same
+  /// order with the same `tag`; a PE that is in another call (tag) makes all fail with kSymmetry and a text that names
+  /// both. A lost PE makes all fail with kPeerLost; a passed deadline with kTimeout and the missing PEs.
+  Status allgather(const std::string& tag, const void* mine, size_t bytes, void* all, Deadline deadline);
+
+  /// Every PE passes its status of one step: all get ok, or all get the same failure, that of the lowest failing PE with
+  /// "PE n: " before its text.
+  Status agree(const std::string& tag, const Status& mine, Deadline deadline);
+
+  /// 0 while all peers live; else 1 + the first lost PE. Word for waits to poll; for kernels it will be mapped memory.
+  const std::atomic<uint32_t>& poison() const;
+  /// The first loss; pe is -1 while there is none.
+  PeerLoss loss() const;
+  /// Called on the service thread after poison is set.
+  void on_loss(std::function<void(const PeerLoss&)> handler);
+
+  /// Tells every peer to end with `exit_code` (nvshmem_global_exit) and returns when the frames are written.
+  void send_exit(int exit_code);
+  /// Called on the service thread when a peer asks for exit; the default calls _exit(exit_code) after one log line.
+  void on_exit(std::function<void(int pe, int exit_code)> handler);
+
+  /// Orderly end: tells the peers so that the end-of-file that follows is no loss, and stops the service thread.
+  void leave();
+
+ private:
+  class Impl;
+  explicit ControlChannel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// ---- frames, shown for the tests that send broken ones
+
+constexpr uint32_t kFrameMagic = 0x4c444448;  // "HDDL"
+constexpr uint32_t kMaxFrameBytes = 8192;
+
+enum class FrameOp : uint16_t { kHello = 1, kWelcome, kCourier, kGather, kGathered, kBye, kExit };
+
+/// What precedes every message. A frame with another magic, an unknown op, a length over kMaxFrameBytes or a descriptor
+/// where the op takes none ends its connection: before kHello the stranger is dropped, after it the peer counts as lost.
+struct FrameHeader {
+  uint32_t magic = kFrameMagic;
+  uint16_t op = 0;
+  uint16_t has_fd = 0;
+  uint32_t length = 0;    ///< bytes that follow
+  uint32_t sequence = 0;  ///< of the collective it belongs to
+};
+
+}  // namespace heddle

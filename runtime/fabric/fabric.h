@@ -1,0 +1,200 @@
+// The fabric interface: logical endpoints and data operations on (endpoint id, offset).
+//
+// The endpoint half is shaped like the driver's cuLogicalEndpoint* functions (CUDA driver API; Programming Guide,
+// Compute Fabric Transport), so that `cft` is one more implementation: ids from a reserved range, create and import that
+// do not block, readiness that is polled, memory bound at offsets. The data half names a place by (id, offset) only.
+// Where a fabric maps an endpoint into this process it says so with window(), and callers then load and store there
+// directly: translation is base + offset, and nothing of this interface is on that path.
+//
+// Thread safety: calls on one fabric are serialised by the caller, except the data operations, which any thread may
+// call at any time on ready endpoints, and a courier's delivery, which comes on the courier's own thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/owned.h"
+#include "runtime/settings.h"
+#include "runtime/status.h"
+
+namespace heddle {
+
+using EndpointId = uint32_t;  ///< local to the process, like CUlogicalEndpointId
+
+/// A contiguous range of reserved ids; PE p's endpoint is base + p.
+struct EndpointIds {
+  EndpointId base = 0;
+  uint32_t count = 0;
+};
+
+enum class EndpointType : uint32_t { kInvalid = 0, kUnicast = 1, kMulticast = 2 };
+
+enum EndpointFlags : uint32_t { kEndpointFlagNone = 0, kEndpointFlagCountedOps = 1 };
+
+/// What an endpoint is to be; the members of CUlogicalEndpointProp.
+struct EndpointProperties {
+  EndpointType type = EndpointType::kUnicast;
+  int device = 0;        ///< owner: an index of the fabric's own; 0 on `host`
+  uint64_t size = 0;     ///< bytes; a multiple of EndpointLimits::bind_alignment, at most max_size
+  bool exportable = true;
+  uint32_t flags = kEndpointFlagNone;
+};
+
+struct EndpointLimits {
+  uint64_t bind_alignment = 0;  ///< offsets, sizes and memory offsets of binds are multiples of this
+  uint64_t max_size = 0;        ///< largest endpoint of these properties, in bytes
+};
+
+/// 64 opaque bytes that name an endpoint to another process (CU_IPC_HANDLE_SIZE).
+struct EndpointHandle {
+  unsigned char data[64] = {};
+};
+
+using MemoryId = uint64_t;  ///< memory that a fabric allocated, like CUmemGenericAllocationHandle; 0 is none
+
+/// What a fabric can do, for callers that choose and for heddle-info.
+struct FabricCapabilities {
+  bool mapped = false;          ///< endpoints appear in this process's address space (window())
+  bool native_atomics = false;  ///< atomics are the memory's own, also against local loads and stores
+  bool counted_puts = false;
+  bool device_initiated = false;
+  uint64_t granularity = 0;     ///< smallest unit of memory, in bytes
+};
+
+/// Whether a fabric reaches a peer, and if not why, as a sentence for the user.
+struct Reach {
+  bool reached = false;
+  std::string reason;
+};
+
+/// What a process publishes about itself so that fabrics can judge whether they reach it.
+struct PeerIdentity {
+  unsigned char boot_id[16];  ///< of the running kernel; equal on one host only
+  int32_t pid;
+  uint32_t uid;
+  int32_t node;               ///< launcher's node index, -1 unknown
+  int32_t reserved;
+  unsigned char gpu_uuid[16]; ///< zero: no GPU
+};
+
+enum class SignalOp : int { kSet = 9, kAdd = 10 };  // NVSHMEM_SIGNAL_SET, NVSHMEM_SIGNAL_ADD
+
+enum class AtomicOp : uint8_t { kFetch, kSet, kSwap, kCompareSwap, kAdd, kAnd, kOr, kXor };
+
+/// Type of the object that an atomic works on. Signed integers use the unsigned type of their width: add wraps.
+enum class AtomicType : uint8_t { kU32, kU64, kF16, kF32, kF64 };
+
+/// Carries a fabric's own messages, and descriptors with them, to the same fabric in other PEs, in order per pair.
+/// Given by the runtime (the control channel). Deliveries come on the channel's thread.
+class Courier {
+ public:
+  virtual ~Courier() = default;
+  virtual int my_pe() const = 0;
+  /// Sends `bytes` (at most 4096) and, when fd >= 0, a duplicate of `fd` to `pe`. Does not wait for the receiver.
+  virtual Status post(int pe, const void* message, size_t bytes, int fd) = 0;
+  using Receiver = std::function<void(int pe, const unsigned char* message, size_t bytes, OwnedFd fd)>;
+  /// Names the one receiver; an empty function removes it, and returns only when no delivery is running.
+  virtual void receive(Receiver receiver) = 0;
+};
+
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+
+  virtual const char* name() const = 0;
+  virtual FabricCapabilities capabilities() const = 0;
+
+  /// Whether endpoints of `peer` can be used here. Decided by boot id, node map and device identity, never by host name;
+  /// importing the endpoint is the proof.
+  virtual Reach reach(const PeerIdentity& self, const PeerIdentity& peer) const = 0;
+
+  // ---- endpoints: errors as in the driver: kInvalidValue, kOutOfMemory, kNotSupported, kNotReady
+
+  /// Reserves `count` consecutive ids. The base differs between processes.
+  virtual Status reserve_ids(uint32_t count, EndpointIds* ids) = 0;
+  /// Gives a range back; every endpoint in it must be destroyed first, or kInvalidValue.
+  virtual Status release_ids(EndpointIds ids) = 0;
+
+  virtual Status limits(const EndpointProperties& properties, EndpointLimits* limits) const = 0;
+
+  /// Tells a mapping fabric where endpoint `id` is to appear in this process's address space: `size` bytes of reserved,
+  /// inaccessible addresses at `window`, which stay the caller's. Call before create or import. kNotSupported elsewhere.
+  virtual Status set_window(EndpointId id, std::byte* window, uint64_t size) = 0;
+  /// Where endpoint `id` appears in this process, or nullptr when it is reached by data operations only.
+  virtual std::byte* window(EndpointId id) const = 0;
+
+  /// Starts making endpoint `id`; does not block. Usable once query says so.
+  virtual Status create(EndpointId id, const EndpointProperties& properties) = 0;
+  /// Writes the 64 bytes that name `id` to other processes. Needs no readiness.
+  virtual Status export_handle(EndpointId id, EndpointHandle* handle) = 0;
+  /// Starts making `id` an alias of another process's endpoint; does not block. Usable once query says so.
+  virtual Status import_handle(EndpointId id, const EndpointHandle& handle) = 0;
+  /// Polls ids [id, id + count): `ready` becomes true when every one is made and, for own endpoints, when every importer
+  /// has seen every bind and unbind. A failure to build one surfaces here. Never blocks.
+  virtual Status query(EndpointId id, uint32_t count, bool* ready) = 0;
+  /// Removes an endpoint and its binds, not the memory. Needs no readiness.
+  virtual Status destroy(EndpointId id) = 0;
+
+  /// Allocates `bytes` (a multiple of the granularity) that can be bound and reached by peers.
+  virtual Status allocate(uint64_t bytes, MemoryId* memory) = 0;
+  /// Frees memory; it must not be bound.
+  virtual Status release(MemoryId memory) = 0;
+
+  /// Binds [memory_offset, memory_offset + size) of `memory` at `offset` of own endpoint `id`. Importers see it without
+  /// importing again. All three are multiples of bind_alignment; the range must be inside the endpoint and free
+  /// (kInvalidValue), the endpoint ready (kNotReady), and own (kNotSupported for an imported one).
+  virtual Status bind(EndpointId id, uint64_t offset, MemoryId memory, uint64_t memory_offset, uint64_t size) = 0;
+  /// Removes the bind at `offset`; `size` is that bind's or the exact sum of several consecutive ones. Operations must
+  /// have been quiesced. Binding there again later is allowed.
+  virtual Status unbind(EndpointId id, uint64_t offset, uint64_t size) = 0;
+
+  // ---- data operations on ready endpoints, from any thread. Ranges are inside bound memory: the caller has checked.
+
+  /// Writes `bytes` from local `source`, which may be reused on return; delivered by quiet().
+  virtual Status put(EndpointId id, uint64_t offset, const void* source, size_t bytes) = 0;
+  /// Reads `bytes` into local `destination`, complete on return.
+  virtual Status get(EndpointId id, uint64_t offset, void* destination, size_t bytes) = 0;
+  /// One atomic on an object of `type`, aligned to its size. `operand` and `compare` hold the value in their low bytes;
+  /// the old value goes to `result` when that is not null (then complete on return), else delivered by quiet().
+  virtual Status atomic(AtomicOp op, AtomicType type, EndpointId id, uint64_t offset, uint64_t operand,
+                        uint64_t compare, uint64_t* result) = 0;
+  /// Puts, then updates the 8-byte signal at `signal_offset` of the same endpoint: whoever sees the signal (acquire) sees
+  /// the data.
+  virtual Status put_signal(EndpointId id, uint64_t offset, const void* source, size_t bytes, uint64_t signal_offset,
+                            uint64_t value, SignalOp op) = 0;
+  /// One signal update, ordered after nothing. Source: NVSHMEM nvshmemx_signal_op.
+  virtual Status signal(EndpointId id, uint64_t offset, uint64_t value, SignalOp op) = 0;
+  /// Puts and adds the bytes delivered to the 8-byte counter at `counter_offset`, in one or several steps: only the final
+  /// sum says anything. Source: CUDA guide, counted operations.
+  virtual Status put_counted(EndpointId id, uint64_t offset, const void* source, size_t bytes,
+                             uint64_t counter_offset) = 0;
+  /// Orders this process's earlier puts, atomics and signals to each PE before its later ones.
+  virtual Status fence() = 0;
+  /// Returns when this process's earlier operations are complete and visible everywhere.
+  virtual Status quiet() = 0;
+};
+
+/// One choice of fabric and why it can or cannot be used here.
+struct FabricChoice {
+  std::string name;
+  bool usable = false;
+  std::string reason;  ///< why not, or what it rests on
+};
+
+/// The fabrics of design order (cft, peer, host, net), each with its reason, for selection and heddle-info.
+std::vector<FabricChoice> list_fabrics(const Settings& settings);
+
+/// Makes the fabric of `settings` (HEDDLE_FABRIC, wrapped by HEDDLE_FAULT when that is set).
+Status make_fabric(const Settings& settings, std::unique_ptr<Courier> courier, std::unique_ptr<Fabric>* fabric);
+
+/// The fabric on memfd and shared mappings; on any Linux.
+std::unique_ptr<Fabric> make_host_fabric(std::unique_ptr<Courier> courier);
+
+/// Polls query(id, count) with growing pauses until ready; kTimeout after `deadline` names `what`.
+Status await_ready(Fabric& fabric, EndpointId id, uint32_t count, Deadline deadline, const std::string& what);
+
+}  // namespace heddle
