@@ -24,10 +24,10 @@ class Allocator {
 
   /// What an allocation would do.
   struct Plan {
-    bool fits = false;       ///< inside the present segments
-    bool can_grow = false;   ///< after adding `segment`
-    uint64_t offset = 0;     ///< of the block, when fits or can_grow
-    Extent segment;          ///< to be added first, when can_grow
+    bool fits = false;      ///< inside the present segments
+    bool can_grow = false;  ///< after adding `segment`
+    uint64_t offset = 0;    ///< of the block, when fits or can_grow
+    Extent segment;         ///< to be added first, when can_grow
   };
   /// Where a block of `bytes` (> 0), aligned to `alignment` (a power of two), goes. Changes nothing.
   Plan plan(uint64_t bytes, uint64_t alignment) const;
@@ -39,7 +39,8 @@ class Allocator {
   /// Gives back the block that starts at `offset`; kInvalidValue when none does (the text says what is there).
   Status give_back(uint64_t offset);
 
-  /// Segments without any block, except the first one and one spare of chunk size, in offset order; they may be removed.
+  /// Segments without any block, except the first one and one spare of chunk size, in offset order; they may be
+  /// removed.
   std::vector<Extent> removable_segments() const;
   /// Removes a segment that removable_segments() named.
   void remove_segment(Extent segment);
@@ -50,9 +51,9 @@ class Allocator {
   uint64_t limit() const { return limit_; }
   uint64_t chunk() const { return chunk_; }
   uint64_t in_use() const { return in_use_; }
-  uint64_t physical() const;       ///< bytes of all segments
-  uint64_t largest_free() const;   ///< largest block that could be had now, growth included
-  uint64_t extent() const;         ///< end of the last segment
+  uint64_t physical() const;      ///< bytes of all segments
+  uint64_t largest_free() const;  ///< largest block that could be had now, growth included
+  uint64_t extent() const;        ///< end of the last segment
   size_t blocks() const { return blocks_.size(); }
 
   static constexpr uint64_t kMinAlignment = 256;  ///< also of counters of counted puts (CUDA guide: 256 bytes)

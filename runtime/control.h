@@ -32,11 +32,11 @@ Status make_job_token(JobToken* token);
 
 /// Where a process listens, as it travels in its record.
 struct ControlAddress {
-  char unix_name[56] = {};        ///< abstract socket name without the leading NUL, NUL-terminated
-  uint16_t family = 0;            ///< AF_INET, AF_INET6, or 0: no TCP listener
-  uint16_t port = 0;              ///< host byte order
-  uint32_t scope = 0;             ///< IPv6 scope id
-  unsigned char ip[16] = {};      ///< 4 or 16 bytes, network byte order
+  char unix_name[56] = {};    ///< abstract socket name without the leading NUL, NUL-terminated
+  uint16_t family = 0;        ///< AF_INET, AF_INET6, or 0: no TCP listener
+  uint16_t port = 0;          ///< host byte order
+  uint32_t scope = 0;         ///< IPv6 scope id
+  unsigned char ip[16] = {};  ///< 4 or 16 bytes, network byte order
 };
 
 /// What a PE knows of another before it connects.
@@ -61,8 +61,8 @@ class ControlChannel {
 
   ControlAddress address() const;
 
-  /// Connects to every peer (the higher PE calls the lower one) and starts the service thread. `peers` has n_pes entries.
-  /// Ends by `deadline`; the text then names the PEs that are missing.
+  /// Connects to every peer (the higher PE calls the lower one) and starts the service thread. `peers` has n_pes
+  /// entries. Ends by `deadline`; the text then names the PEs that are missing.
   Status connect(const std::vector<ControlPeer>& peers, const JobToken& token, Deadline deadline);
 
   /// Carries the messages of a fabric. One at a time.
@@ -73,8 +73,8 @@ class ControlChannel {
   /// both. A lost PE makes all fail with kPeerLost; a passed deadline with kTimeout and the missing PEs.
   Status allgather(const std::string& tag, const void* mine, size_t bytes, void* all, Deadline deadline);
 
-  /// Every PE passes its status of one step: all get ok, or all get the same failure, that of the lowest failing PE with
-  /// "PE n: " before its text.
+  /// Every PE passes its status of one step: all get ok, or all get the same failure, that of the lowest failing PE
+  /// with "PE n: " before its text.
   Status agree(const std::string& tag, const Status& mine, Deadline deadline);
 
   /// 0 while all peers live; else 1 + the first lost PE. Word for waits to poll; for kernels it will be mapped memory.
@@ -106,7 +106,8 @@ constexpr uint32_t kMaxFrameBytes = 8192;
 enum class FrameOp : uint16_t { kHello = 1, kWelcome, kCourier, kGather, kGathered, kBye, kExit };
 
 /// What precedes every message. A frame with another magic, an unknown op, a length over kMaxFrameBytes or a descriptor
-/// where the op takes none ends its connection: before kHello the stranger is dropped, after it the peer counts as lost.
+/// where the op takes none ends its connection: before kHello the stranger is dropped, after it the peer counts as
+/// lost.
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
   uint16_t op = 0;

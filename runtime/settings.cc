@@ -125,8 +125,8 @@ Status parse_size(const std::string& text, uint64_t* bytes) {
   if (!std::isfinite(total) || total > 9e18) return refuse();
   // Whole numbers keep every digit; only fractions and exponents go through the double.
   const bool whole = text.find_first_of(".eE") == std::string::npos && text.find_first_of("xX") == std::string::npos;
-  *bytes = whole ? std::strtoull(text.c_str(), nullptr, 10) * static_cast<uint64_t>(scale)
-                 : static_cast<uint64_t>(total);
+  *bytes =
+      whole ? std::strtoull(text.c_str(), nullptr, 10) * static_cast<uint64_t>(scale) : static_cast<uint64_t>(total);
   return Status::ok();
 }
 
@@ -162,8 +162,8 @@ Status Settings::from_list(const std::vector<std::string>& environment, Settings
   };
   std::string value;
   bool given = false;
-#define HEDDLE_SETTING(member, kind, name, fallback, help)                                       \
-  given = find(name, &value);                                                                    \
+#define HEDDLE_SETTING(member, kind, name, fallback, help)                                        \
+  given = find(name, &value);                                                                     \
   HEDDLE_RETURN_IF_ERROR(set_value(name, fallback, given ? &value : nullptr, &settings->member)); \
   if (given) settings->given.emplace_back(name);
 #include "runtime/settings.inc"

@@ -21,18 +21,30 @@ std::string vformat(const char* pattern, va_list args) {
 
 const char* code_name(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidValue: return "invalid value";
-    case Code::kOutOfMemory: return "out of memory";
-    case Code::kNotSupported: return "not supported";
-    case Code::kSymmetry: return "not symmetric";
-    case Code::kGpuNotSelected: return "no GPU selected";
-    case Code::kCollectiveLaunchFailed: return "collective launch failed";
-    case Code::kInternal: return "internal error";
-    case Code::kTimeout: return "timed out";
-    case Code::kPeerLost: return "PE lost";
-    case Code::kNotReady: return "not ready";
-    case Code::kNotInitialized: return "not initialized";
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidValue:
+      return "invalid value";
+    case Code::kOutOfMemory:
+      return "out of memory";
+    case Code::kNotSupported:
+      return "not supported";
+    case Code::kSymmetry:
+      return "not symmetric";
+    case Code::kGpuNotSelected:
+      return "no GPU selected";
+    case Code::kCollectiveLaunchFailed:
+      return "collective launch failed";
+    case Code::kInternal:
+      return "internal error";
+    case Code::kTimeout:
+      return "timed out";
+    case Code::kPeerLost:
+      return "PE lost";
+    case Code::kNotReady:
+      return "not ready";
+    case Code::kNotInitialized:
+      return "not initialized";
   }
   return "unknown code";
 }

@@ -17,9 +17,9 @@ enum class Code : int {
   kGpuNotSelected = 5,
   kCollectiveLaunchFailed = 6,
   kInternal = 7,
-  kTimeout = 100,      ///< a deadline passed; the text names who is missing
-  kPeerLost = 101,     ///< a PE ended without nvshmem_finalize; the text names it
-  kNotReady = 102,     ///< an endpoint was used before a query reported it ready
+  kTimeout = 100,   ///< a deadline passed; the text names who is missing
+  kPeerLost = 101,  ///< a PE ended without nvshmem_finalize; the text names it
+  kNotReady = 102,  ///< an endpoint was used before a query reported it ready
   kNotInitialized = 103,
 };
 
@@ -62,8 +62,8 @@ class [[nodiscard]] Status {
 }  // namespace heddle
 
 /// Returns from the enclosing function when `expression` is a failed Status.
-#define HEDDLE_RETURN_IF_ERROR(expression)           \
-  do {                                               \
-    ::heddle::Status heddle_status_ = (expression);  \
+#define HEDDLE_RETURN_IF_ERROR(expression)              \
+  do {                                                  \
+    ::heddle::Status heddle_status_ = (expression);     \
     if (!heddle_status_.is_ok()) return heddle_status_; \
   } while (0)

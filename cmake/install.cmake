@@ -1,0 +1,1 @@
+# Install rules, CMake packages and pkg-config file.

@@ -1,0 +1,53 @@
+// From a symmetric address to an endpoint handle or a peer's address: one multiply-add, no table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/config.h"
+
+namespace heddle::device {
+
+/// All that translation needs; one per process on the host, one per translation unit in constant memory of kernels.
+struct HeapView {
+  char* my_heap = nullptr;  ///< start of this PE's heap, in this process
+  int64_t stride = 0;       ///< from one PE's heap to the next one's, in bytes
+  uint64_t extent = 0;      ///< bytes from my_heap up to the end of bound memory
+  int32_t my_pe = 0;
+  int32_t n_pes = 0;     ///< 0 while there is no world: every PE is then out of range
+  uint32_t id_base = 0;  ///< endpoint id of PE 0; PE p's is id_base + p
+  uint32_t direct = 0;   ///< 1 when every PE's heap is mapped at its stride
+};
+
+/// Offset of a symmetric address in the heap; meaningless unless in_heap.
+HEDDLE_HD HEDDLE_INLINE uint64_t heap_offset(const HeapView& view, const void* address) {
+  return static_cast<uint64_t>(static_cast<const char*>(address) - view.my_heap);
+}
+
+/// Whether [address, address + bytes) lies in bound memory of this PE's heap.
+HEDDLE_HD HEDDLE_INLINE bool in_heap(const HeapView& view, const void* address, uint64_t bytes) {
+  const uint64_t offset = heap_offset(view, address);
+  return offset <= view.extent && bytes <= view.extent - offset;
+}
+
+HEDDLE_HD HEDDLE_INLINE bool is_pe(const HeapView& view, int pe) {
+  return static_cast<uint32_t>(pe) < static_cast<uint32_t>(view.n_pes);
+}
+
+/// The address at which this process sees `address` of `pe`. Needs view.direct, a PE in range and a symmetric address.
+template <class T>
+HEDDLE_HD HEDDLE_INLINE T* translate(const HeapView& view, T* address, int pe) {
+  const int64_t distance = static_cast<int64_t>(pe - view.my_pe) * view.stride;
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(address) + static_cast<uintptr_t>(distance));
+}
+
+/// Endpoint id and offset of a symmetric address at a PE (CUDA guide: handle).
+struct Handle {
+  uint32_t id;
+  uint64_t offset;
+};
+HEDDLE_HD HEDDLE_INLINE Handle make_handle(const HeapView& view, const void* address, int pe) {
+  return {view.id_base + static_cast<uint32_t>(pe), heap_offset(view, address)};
+}
+
+}  // namespace heddle::device

@@ -1,0 +1,117 @@
+#include "runtime/host_rma.h"
+
+#include <cinttypes>
+
+#include "runtime/log.h"
+
+namespace heddle::host {
+namespace {
+
+device::Handle handle_of(const World& world, const void* address, int pe) {
+  return device::make_handle(world.view(), address, pe);
+}
+
+}  // namespace
+
+Status check_range(const World& world, const void* address, uint64_t bytes, int pe) {
+  const device::HeapView& view = world.view();
+  if (!device::is_pe(view, pe)) {
+    return error(Code::kInvalidValue, "PE %d is out of range; this job has PEs 0 to %d", pe, view.n_pes - 1);
+  }
+  if (!device::in_heap(view, address, bytes)) {
+    return error(Code::kInvalidValue,
+                 "[%p, +%" PRIu64
+                 " bytes) is not in the symmetric heap [%p, %p); pass an address of nvshmem_malloc of this PE",
+                 address, bytes, static_cast<void*>(view.my_heap), static_cast<void*>(view.my_heap + view.extent));
+  }
+  return Status::ok();
+}
+
+bool reported_bad(const World& world, const char* call, const void* address, uint64_t bytes, int pe) {
+  return !report(call, check_range(world, address, bytes, pe)).is_ok();
+}
+
+void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe) {
+  if (reported_bad(world, call, destination, bytes, pe) || bytes == 0) return;
+  const device::Handle to = handle_of(world, destination, pe);
+  (void)report(call, world.fabric().put(to.id, to.offset, source, bytes));
+}
+
+void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe) {
+  if (reported_bad(world, call, source, bytes, pe) || bytes == 0) return;
+  const device::Handle from = handle_of(world, source, pe);
+  (void)report(call, world.fabric().get(from.id, from.offset, destination, bytes));
+}
+
+void atomic_unmapped(World& world, const char* call, AtomicOp op, AtomicType type, void* destination, uint64_t operand,
+                     uint64_t compare, uint64_t* result, int pe) {
+  const uint64_t bytes = type == AtomicType::kF16 ? 2 : type == AtomicType::kU32 || type == AtomicType::kF32 ? 4 : 8;
+  if (reported_bad(world, call, destination, bytes, pe)) return;
+  const device::Handle at = handle_of(world, destination, pe);
+  (void)report(call, world.fabric().atomic(op, type, at.id, at.offset, operand, compare, result));
+}
+
+void signal_unmapped(World& world, const char* call, uint64_t* signal, uint64_t value, int op, int pe) {
+  if (reported_bad(world, call, signal, sizeof *signal, pe)) return;
+  const device::Handle at = handle_of(world, signal, pe);
+  (void)report(call, world.fabric().signal(at.id, at.offset, value, static_cast<SignalOp>(op)));
+}
+
+void put_signal_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes,
+                         uint64_t* signal, uint64_t value, int op, int pe) {
+  if (reported_bad(world, call, destination, bytes, pe) || reported_bad(world, call, signal, sizeof *signal, pe))
+    return;
+  const device::Handle to = handle_of(world, destination, pe);
+  const uint64_t signal_offset = device::heap_offset(world.view(), signal);
+  (void)report(call, world.fabric().put_signal(to.id, to.offset, source, bytes, signal_offset, value,
+                                               static_cast<SignalOp>(op)));
+}
+
+bool reported_bad_signal_op(const char* call, int op) {
+  if (HEDDLE_LIKELY(op == device::kSignalSet || op == device::kSignalAdd)) return false;
+  (void)report(call, error(Code::kInvalidValue,
+                           "signal operation %d is neither NVSHMEM_SIGNAL_SET (9) nor NVSHMEM_SIGNAL_ADD (10)", op));
+  return true;
+}
+
+bool reported_bad_stride(const char* call, ptrdiff_t destination_stride, ptrdiff_t source_stride) {
+  if (destination_stride >= 1 && source_stride >= 1) return false;
+  (void)report(call, error(Code::kInvalidValue, "strides %td (destination) and %td (source) must both be at least 1",
+                           destination_stride, source_stride));
+  return true;
+}
+
+void report_wait(const World& world, const char* call, const Waiter& waiter, const void* variable) {
+  (void)report(call, world.wait_failure(waiter.verdict(), format("the value at %p to change", variable)));
+}
+
+Status put_counted(World& world, void* destination, const void* source, size_t bytes, uint64_t* counter, int pe) {
+  HEDDLE_RETURN_IF_ERROR(check_range(world, destination, bytes, pe));
+  HEDDLE_RETURN_IF_ERROR(check_range(world, counter, sizeof *counter, pe));
+  const uint64_t to = device::heap_offset(world.view(), destination);
+  const uint64_t count_at = device::heap_offset(world.view(), counter);
+  if (to % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0 || bytes % 16 != 0) {
+    return error(Code::kInvalidValue, "destination %p, source %p and %zu bytes must all be multiples of 16",
+                 destination, source, bytes);
+  }
+  if (count_at % 256 != 0) {
+    return error(Code::kInvalidValue, "counter %p is at heap offset %" PRIu64 ", which is no multiple of 256",
+                 static_cast<void*>(counter), count_at);
+  }
+  if (count_at + sizeof *counter > to && count_at < to + bytes) {
+    return error(Code::kInvalidValue, "counter %p lies inside the destination [%p, +%zu bytes)",
+                 static_cast<void*>(counter), destination, bytes);
+  }
+  if (bytes == 0) return Status::ok();
+  if (source == nullptr) return error(Code::kInvalidValue, "source is NULL for %zu bytes", bytes);
+  if (void* remote = mapped(world, destination, bytes, pe); HEDDLE_LIKELY(remote != nullptr)) {
+    device::copy(device::ThreadScope(), remote, source, bytes);
+    device::add_release(device::translate(world.view(), counter, pe), bytes);
+    world.ring(pe);
+    return Status::ok();
+  }
+  const device::Handle handle = handle_of(world, destination, pe);
+  return world.fabric().put_counted(handle.id, handle.offset, source, bytes, count_at);
+}
+
+}  // namespace heddle::host

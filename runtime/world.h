@@ -1,0 +1,103 @@
+// A world: one process's view of a job, from bootstrap to finalize. The C API holds one; tests hold several in threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "device/access.h"
+#include "device/handle.h"
+#include "heap/symmetric_heap.h"
+#include "runtime/control.h"
+#include "runtime/fabric/fabric.h"
+#include "runtime/settings.h"
+#include "runtime/wait.h"
+
+namespace heddle {
+
+/// Seconds that the steps of set-up took, for `init` measurements and NVSHMEM_DEBUG=INFO.
+struct SetupTimes {
+  double exchange = 0, connect = 0, heap = 0;
+};
+
+class World {
+ public:
+  /// Joins the job that `bootstrap` describes. Collective: all PEs succeed, or all fail with the same cause as far as
+  /// they can still be reached. Every wait in it ends by HEDDLE_TIMEOUT.
+  static Status join(const Settings& settings, std::unique_ptr<Bootstrap> bootstrap, std::unique_ptr<World>* world);
+  /// Leaves as a crash would; call finalize() for an orderly end.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  /// Collective: waits for all PEs, then takes everything down. With a lost PE it only takes down and says so.
+  Status finalize();
+
+  int my_pe() const { return view_.my_pe; }
+  int n_pes() const { return view_.n_pes; }
+  /// Launcher's node index of a PE, as proven by the shared heap.
+  int node_of(int pe) const { return nodes_[static_cast<size_t>(pe)]; }
+
+  const device::HeapView& view() const { return view_; }
+  Fabric& fabric() { return *fabric_; }
+  const Settings& settings() const { return settings_; }
+  Bootstrap& bootstrap() { return *bootstrap_; }
+  ControlChannel& control() { return *control_; }
+  const SetupTimes& setup_times() const { return times_; }
+
+  // ---- memory, all collective but heap_figures
+  Status allocate(const char* call, uint64_t bytes, uint64_t alignment, bool zeroed, const Status& valid, void** block);
+  Status free(void* block);
+  HeapFigures heap_figures() const { return heap_->figures(); }
+
+  // ---- order and synchronisation
+  Status fence() { return direct_ ? (device::fence_release(), Status::ok()) : fabric_->fence(); }
+  Status quiet() { return direct_ ? (device::fence_system(), Status::ok()) : fabric_->quiet(); }
+  /// All PEs have called it; no order of puts is promised.
+  Status sync_all();
+  /// quiet, then sync_all.
+  Status barrier_all();
+
+  /// Wakes sleeping waits of `pe`, when its doorbell is mapped here.
+  void ring(int pe) {
+    if (direct_) device::translate(view_, doorbell_, pe)->ring();
+  }
+  /// For pauses of host waits: `Waiter pause(world.wait_context())`.
+  const WaitContext& wait_context() const { return wait_context_; }
+  /// The status of a wait that gave up with `verdict`, naming the lost PE or what was waited for.
+  Status wait_failure(Code verdict, const std::string& what) const;
+
+  /// Ends the job on every PE: tells the peers and the launcher. Does not end this process.
+  void tell_exit(int exit_code);
+
+ private:
+  explicit World(const Settings& settings) : settings_(settings) {}
+  Status join_steps();
+  Status check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* internal) const;
+
+  Settings settings_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<ControlChannel> control_;
+  std::unique_ptr<Fabric> fabric_;
+  std::unique_ptr<SymmetricHeap> heap_;
+
+  alignas(64) device::HeapView view_;  // what every put reads, on one cache line
+  bool direct_ = false;
+  Doorbell* doorbell_ = nullptr;  // ours, at the start of our heap
+  uint64_t* slots_ = nullptr;     // one cache line per PE, ours
+  uint64_t epoch_ = 0;            // of sync_all
+  WaitContext wait_context_;
+
+  std::vector<int> nodes_;
+  SetupTimes times_;
+  bool finalized_ = false;
+};
+
+/// "PE 1, PE 2 and PE 5"; "" for none.
+std::string pe_list(const std::vector<int>& pes);
+
+}  // namespace heddle
