@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "device/internal_area.h"
 #include "runtime/log.h"
 
 namespace heddle {
@@ -16,8 +17,6 @@ namespace {
 
 constexpr uint32_t kRecordMagic = 0x48454431;  // "HED1"
 constexpr uint32_t kRecordVersion = 1;
-constexpr uint64_t kSlotBytes = 64;  // a cache line for each PE's arrival
-constexpr uint64_t kDoorbellBytes = 64;
 constexpr uint32_t kSpins = 4000;       // some 50 us; then other PEs may need the core
 constexpr uint32_t kCrowdedSpins = 64;  // more PEs than cores: they surely do
 
@@ -139,7 +138,7 @@ Status World::check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* 
                  size_text(*chunk).c_str());
   }
   // The user's bytes come on top of the library's own, so that all of what was asked can be allocated.
-  *internal = round_up(kDoorbellBytes + n_pes * kSlotBytes, 4096);
+  *internal = round_up(device::InternalArea(n_pes).bytes(), 4096);
   *limit = round_up(std::min(asked, memory) + *internal, *chunk);
   return Status::ok();
 }
@@ -206,8 +205,9 @@ Status World::join_steps() {
 
   view_ = heap_->view();
   direct_ = view_.direct != 0;
-  doorbell_ = reinterpret_cast<Doorbell*>(heap_->base());
-  slots_ = reinterpret_cast<uint64_t*>(heap_->base() + kDoorbellBytes);
+  const device::InternalArea area(static_cast<uint64_t>(n_pes));
+  doorbell_ = reinterpret_cast<Doorbell*>(heap_->base() + area.doorbell());
+  slots_ = reinterpret_cast<uint64_t*>(heap_->base() + area.host_slot(0));
   const auto local = std::count(nodes_.begin(), nodes_.end(), nodes_[static_cast<size_t>(me)]);
   wait_context_.poison = &control_->poison();
   wait_context_.doorbell = doorbell_;
@@ -261,7 +261,7 @@ Status World::free(void* block) {
 Status World::sync_all() {
   const uint64_t epoch = ++epoch_;
   const int me = view_.my_pe;
-  constexpr uint64_t kWordsPerSlot = kSlotBytes / sizeof(uint64_t);
+  constexpr uint64_t kWordsPerSlot = device::kLine / sizeof(uint64_t);
   uint64_t* mine = slots_ + static_cast<uint64_t>(me) * kWordsPerSlot;
   for (int step = 1; step < view_.n_pes; ++step) {
     const int pe = me + step < view_.n_pes ? me + step : me + step - view_.n_pes;
