@@ -30,7 +30,7 @@ heddle_needs=(
   "libcli11-dev=have_header CLI/CLI.hpp"
   "nlohmann-json3-dev=have_header nlohmann/json.hpp"
   "python3=have python3"
-  "python3-matplotlib=python3 -c 'import importlib.util as u; exit(u.find_spec(\"matplotlib\") is None)'"
+  "python3-matplotlib=matplotlib_python"
 )
 
 have() { command -v "$1" >/dev/null; }
@@ -45,6 +45,19 @@ have_header() {
       /usr/include /usr/include/"$(uname -m)"-linux-gnu; do
       [ -e "$folder/$name" ] && return 0
     done
+  done
+  return 1
+}
+
+# matplotlib_python: prints a Python that has matplotlib. The system's own one is asked too: Debian's package serves only
+# that, whatever python3 is first in PATH.
+matplotlib_python() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import importlib.util as u; exit(u.find_spec("matplotlib") is None)' 2>/dev/null; then
+      printf '%s\n' "$python"
+      return 0
+    fi
   done
   return 1
 }
