@@ -32,12 +32,6 @@ install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
 install(DIRECTORY device/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/device
   FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN "*.inc")
 
-foreach(tool IN ITEMS heddlerun heddle-info)
-  if(TARGET ${tool})
-    install(TARGETS ${tool} RUNTIME)
-  endif()
-endforeach()
-
 # find_package(heddle)
 install(EXPORT heddleTargets NAMESPACE heddle:: DESTINATION ${heddle_package_dir})
 configure_package_config_file(cmake/heddleConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/heddleConfig.cmake
