@@ -39,8 +39,8 @@ class Allocator {
   /// Gives back the block that starts at `offset`; kInvalidValue when none does (the text says what is there).
   Status give_back(uint64_t offset);
 
-  /// Segments without any block, except the first one and one spare of chunk size, in offset order; they may be
-  /// removed.
+  /// Segments without any block, except the first one and one spare of chunk size that adjoins memory which stays (so
+  /// that it splits no gap), in offset order; they may be removed, best at once.
   std::vector<Extent> removable_segments() const;
   /// Removes a segment that removable_segments() named.
   void remove_segment(Extent segment);

@@ -136,6 +136,8 @@ class Fabric {
   /// Polls ids [id, id + count): `ready` becomes true when every one is made and, for own endpoints, when every importer
   /// has seen every bind and unbind. A failure to build one surfaces here. Never blocks.
   virtual Status query(EndpointId id, uint32_t count, bool* ready) = 0;
+  /// What endpoint `id` still waits for and from which PEs, for the text of a time-out; empty when nothing is known.
+  virtual std::string pending(EndpointId /*id*/) const { return {}; }
   /// Removes an endpoint and its binds, not the memory. Needs no readiness.
   virtual Status destroy(EndpointId id) = 0;
 

@@ -1,0 +1,227 @@
+// The conversation between an endpoint's owner and its importers; see host_message.h.
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <iterator>
+
+#include "runtime/fabric/host/host_fabric.h"
+#include "runtime/fabric/host/host_memory.h"
+#include "runtime/log.h"
+
+namespace heddle::host {
+
+Status HostFabric::send(int pe, const Message& message, int fd) {
+  if (pe != my_pe_) return courier_->post(pe, &message, sizeof message, fd);
+  OwnedFd copy;
+  if (fd >= 0) {
+    copy = OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy.valid()) return error_errno(Code::kInternal, errno, "duplicating descriptor %d of shared memory", fd);
+  }
+  handle(pe, message, std::move(copy));
+  return Status::ok();
+}
+
+void HostFabric::deliver(int pe, const unsigned char* bytes, size_t size, OwnedFd fd) {
+  Message message;
+  if (size == sizeof message) std::memcpy(static_cast<void*>(&message), bytes, sizeof message);
+  if (size != sizeof message || message.magic != kMessageMagic || message.version != kVersion) {
+    log(LogLevel::kWarn,
+        "the host fabric dropped a message of %zu bytes from PE %d that this version does not know; run one version of "
+        "the library on all PEs",
+        size, pe);
+    return;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  handle(pe, message, std::move(fd));
+}
+
+void HostFabric::handle(int pe, const Message& message, OwnedFd fd) {
+  switch (message.kind) {
+    case MessageKind::kAttach:
+      return on_attach(pe, message);
+    case MessageKind::kAck:
+      return on_ack(pe, message);
+    case MessageKind::kDetach:
+      return on_detach(pe, message);
+    default:
+      break;
+  }
+  for (auto& [id, endpoint] : endpoints_) {
+    if (endpoint.own || endpoint.gone || endpoint.owner != pe || endpoint.request != message.request) continue;
+    switch (message.kind) {
+      case MessageKind::kAttached:
+        if (message.size != endpoint.size) {
+          endpoint.failure =
+              error(Code::kInvalidValue,
+                    "PE %d's endpoint has %" PRIu64 " bytes, its handle said %" PRIu64 "; exchange the handle again",
+                    pe, message.size, endpoint.size);
+        }
+        return;
+      case MessageKind::kBound:
+        return on_bound(id, endpoint, message, std::move(fd));
+      case MessageKind::kUnbound:
+        return on_unbound(id, endpoint, message);
+      case MessageKind::kReady:
+        endpoint.told = true;
+        return;
+      case MessageKind::kRefused:
+        endpoint.failure = message.status().in(format("PE %d refused the import", pe));
+        endpoint.gone = true;
+        return;
+      case MessageKind::kGone:
+        unmap_all(id, endpoint);
+        endpoint.failure =
+            error(Code::kInvalidValue, "PE %d has destroyed its endpoint; destroy this import of it too", pe);
+        endpoint.gone = true;
+        return;
+      default:
+        log(LogLevel::kWarn, "the host fabric dropped a message of unknown kind %u from PE %d",
+            static_cast<unsigned>(message.kind), pe);
+        return;
+    }
+  }
+  // The import was destroyed while the message travelled: nothing to do.
+}
+
+// ---- owner
+
+void HostFabric::on_attach(int pe, const Message& message) {
+  Message reply;
+  reply.request = message.request;
+  for (auto& [id, endpoint] : endpoints_) {
+    if (!endpoint.own || !endpoint.exportable || endpoint.serial != message.serial) continue;
+    if (!(endpoint.nonce == message.nonce)) break;
+    const auto [entry, is_new] = endpoint.importers.emplace(ImporterKey(pe, message.request), Importer{});
+    if (!is_new) break;
+    reply.kind = MessageKind::kAttached;
+    reply.size = endpoint.size;
+    Status sent = send(pe, reply, -1);
+    for (auto bind = endpoint.binds.begin(); sent.is_ok() && bind != endpoint.binds.end(); ++bind) {
+      sent = tell_bound(pe, message.request, entry->second, bind->first, bind->second);
+    }
+    reply.kind = MessageKind::kReady;
+    if (sent.is_ok()) sent = send(pe, reply, -1);
+    if (!sent.is_ok()) {
+      endpoint.importers.erase(entry);
+      if (endpoint.failure.is_ok()) endpoint.failure = sent.in(format("answering the import by PE %d", pe));
+    }
+    return;
+  }
+  reply.kind = MessageKind::kRefused;
+  reply.set_status(error(Code::kInvalidValue,
+                         "PE %d has no endpoint of this handle; it was destroyed, or export_handle never wrote it",
+                         my_pe_));
+  const Status sent = send(pe, reply, -1);
+  if (!sent.is_ok()) log(LogLevel::kWarn, "could not refuse an import by PE %d: %s", pe, sent.text().c_str());
+}
+
+Status HostFabric::tell_bound(int pe, uint32_t request, Importer& importer, uint64_t offset, const Bind& bind) {
+  Message message;
+  message.kind = MessageKind::kBound;
+  message.request = request;
+  message.change = ++importer.sent;
+  message.offset = offset;
+  message.size = bind.size;
+  message.memory_offset = bind.memory_offset;
+  return send(pe, message, memory_.at(bind.memory).fd.get());
+}
+
+void HostFabric::tell_importers(Endpoint& endpoint, const char* what,
+                                const std::function<Status(ImporterKey, Importer&)>& tell) {
+  for (auto entry = endpoint.importers.begin(); entry != endpoint.importers.end();) {
+    const Status sent = tell(entry->first, entry->second);
+    if (sent.is_ok()) {
+      ++entry;
+      continue;
+    }
+    // It has missed a change, so nothing later may reach it either.
+    if (endpoint.failure.is_ok()) endpoint.failure = sent.in(format("telling PE %d of a %s", entry->first.first, what));
+    entry = endpoint.importers.erase(entry);
+  }
+}
+
+void HostFabric::on_ack(int pe, const Message& message) {
+  for (auto& [id, endpoint] : endpoints_) {
+    if (!endpoint.own || endpoint.serial != message.serial) continue;
+    const auto entry = endpoint.importers.find(ImporterKey(pe, message.request));
+    if (entry == endpoint.importers.end()) return;
+    Importer& importer = entry->second;
+    if (message.change != importer.acked + 1 || message.change > importer.sent) {
+      log(LogLevel::kWarn, "PE %d confirmed change %" PRIu64 " of endpoint %u, expected was %" PRIu64, pe,
+          message.change, id, importer.acked + 1);
+      return;
+    }
+    importer.acked = message.change;
+    const Status status = message.status();
+    if (!status.is_ok() && endpoint.failure.is_ok()) endpoint.failure = status.in(format("on PE %d", pe));
+    return;
+  }
+  // The endpoint was destroyed while the message travelled.
+}
+
+void HostFabric::on_detach(int pe, const Message& message) {
+  for (auto& [id, endpoint] : endpoints_) {
+    if (endpoint.own && endpoint.serial == message.serial) endpoint.importers.erase(ImporterKey(pe, message.request));
+  }
+}
+
+// ---- importer
+
+void HostFabric::on_bound(EndpointId id, Endpoint& import, const Message& message, OwnedFd fd) {
+  const uint64_t offset = message.offset, size = message.size;
+  const bool inside = size > 0 && size <= import.size && offset <= import.size - size;
+  const bool aligned = (offset | size | message.memory_offset) % page_bytes() == 0;
+  const auto after = import.binds.lower_bound(offset);
+  const bool overlaps =
+      (after != import.binds.end() && after->first - offset < size) ||
+      (after != import.binds.begin() && offset - std::prev(after)->first < std::prev(after)->second.size);
+  if (!inside || !aligned || overlaps || !fd.valid()) {
+    import.failure = error(Code::kInternal,
+                           "PE %d told of a bind of %" PRIu64 " bytes at offset %" PRIu64
+                           " that cannot be (%s); run one version of the library on all PEs",
+                           import.owner, size, offset,
+                           !inside    ? "beyond the endpoint"
+                           : !aligned ? "not aligned"
+                           : overlaps ? "overlaps another"
+                                      : "no descriptor came with it");
+    return answer(import, message, import.failure);
+  }
+  Bind& bind = import.binds[offset];
+  bind.size = size;
+  bind.mapping = map_memory(windows_.at(id).base + offset, size, fd.get(), message.memory_offset)
+                     .in(format("mapping PE %d's memory at offset %" PRIu64, import.owner, offset));
+  answer(import, message, bind.mapping);
+}
+
+void HostFabric::on_unbound(EndpointId id, Endpoint& import, const Message& message) {
+  uint64_t sum = 0;
+  const auto first = import.binds.find(message.offset);
+  auto last = first;
+  while (last != import.binds.end() && last->first == message.offset + sum && sum < message.size) {
+    sum += (last++)->second.size;
+  }
+  if (first == import.binds.end() || sum != message.size) {
+    import.failure = error(Code::kInternal,
+                           "PE %d told of an unbind of %" PRIu64 " bytes at offset %" PRIu64 " that were never bound",
+                           import.owner, message.size, message.offset);
+    return answer(import, message, import.failure);
+  }
+  const Status unmapped = unmap_memory(windows_.at(id).base + message.offset, message.size);
+  import.binds.erase(first, last);
+  answer(import, message, unmapped);
+}
+
+void HostFabric::answer(Endpoint& import, const Message& message, const Status& status) {
+  Message ack;
+  ack.kind = MessageKind::kAck;
+  ack.serial = import.owner_serial;
+  ack.request = import.request;
+  ack.change = message.change;
+  ack.set_status(status);
+  const Status sent = send(import.owner, ack, -1);
+  if (!sent.is_ok() && import.failure.is_ok()) import.failure = sent.in(format("answering PE %d", import.owner));
+}
+
+}  // namespace heddle::host
