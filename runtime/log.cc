@@ -109,9 +109,13 @@ void log(LogLevel level, const char* pattern, ...) {
 }
 
 Status report(const std::string& where, Status status) {
+  if (!status.is_ok()) write_line(LogLevel::kError, status.in(where).text());
+  return keep_error(where, std::move(status));
+}
+
+Status keep_error(const std::string& where, Status status) {
   if (status.is_ok()) return status;
   status = status.in(where);
-  write_line(LogLevel::kError, status.text());
   thread_error() = status;
   std::lock_guard<std::mutex> lock(the_log().mutex);
   the_log().last_error_anywhere = status;

@@ -24,6 +24,9 @@ bool log_enabled(LogLevel level);
 /// `where` is the call that failed, e.g. "nvshmem_malloc".
 Status report(const std::string& where, Status status);
 
+/// report() without the line, for a failure that repeats one which was logged already.
+Status keep_error(const std::string& where, Status status);
+
 /// The last error that report() kept on this thread, else the last of any thread; an ok status when there was none.
 Status last_error();
 void clear_last_error();

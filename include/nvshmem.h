@@ -1,0 +1,22 @@
+/* NVSHMEM API, whole: the host names and, for CUDA compilers, the device names. nvshmemx.h is the same.
+ * Define NVSHMEM_HOSTLIB_ONLY to leave the device names out. */
+#ifndef NVSHMEM_H
+#define NVSHMEM_H
+
+#include <assert.h>
+
+#include "nvshmem_host.h"
+
+#if defined(HEDDLE_HAS_CUDA_HEADERS)
+#include <cuda.h>
+#include <cuda_runtime.h>
+#endif
+
+/* ---- device names: everything that a kernel may call */
+#if defined(__CUDACC__) && !defined(NVSHMEM_HOSTLIB_ONLY)
+#if __has_include("device/nvshmem_device.h")
+#include "device/nvshmem_device.h"
+#endif
+#endif
+
+#endif
