@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 #include "bootstrap/rank_list.h"
@@ -287,14 +288,18 @@ class Session {
     return get_value(rank, key, PMIX_UINT32, use, number);
   }
 
-  /// Ranks of this node by the launcher's word; empty when it does not say.
-  std::vector<int> local_peers() {
-    std::string text;
+  bool get_text(pmix_rank_t rank, const char* key, std::string* text) {
     const auto use = [](const pmix_value_t& value, void* to) {
       if (value.data.string) *static_cast<std::string*>(to) = value.data.string;
     };
+    return get_value(rank, key, PMIX_STRING, use, text) && !text->empty();
+  }
+
+  /// Ranks of this node by the launcher's word; empty when it does not say.
+  std::vector<int> local_peers() {
+    std::string text;
     std::vector<int> ranks;
-    if (!get_value(PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS, PMIX_STRING, use, &text)) return ranks;
+    if (!get_text(PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS, &text)) return ranks;
     for (const char* at = text.c_str(); *at;) {
       char* end = nullptr;
       const long rank = std::strtol(at, &end, 10);
@@ -306,20 +311,22 @@ class Session {
     return ranks;
   }
 
-  /// One call when all ranks are on this node, else one per rank.
+  /// One call when all ranks are on this node, else one per rank. The names are the launcher's for its nodes, which it
+  /// compares itself; PMIX_NODEID would say the same, but PMIx 4.2 knows it only for ranks of the asker's node.
   void find_nodes() {
     nodes_.assign(static_cast<size_t>(size_), 0);
     const std::vector<int> peers = local_peers();
     if (static_cast<int>(peers.size()) == size_) return;
-    bool known = true;
-    for (int rank = 0; rank < size_ && known; ++rank) {
-      uint32_t node = 0;
-      known = get_u32(static_cast<pmix_rank_t>(rank), PMIX_NODEID, &node) && node <= INT32_MAX;
-      nodes_[static_cast<size_t>(rank)] = static_cast<int>(node);
+    std::map<std::string, int> index;
+    for (int rank = 0; rank < size_; ++rank) {
+      std::string node;
+      if (!get_text(static_cast<pmix_rank_t>(rank), PMIX_HOSTNAME, &node)) {
+        nodes_.assign(static_cast<size_t>(size_), -1);
+        for (int peer : peers) nodes_[static_cast<size_t>(peer)] = 0;
+        return;
+      }
+      nodes_[static_cast<size_t>(rank)] = index.emplace(node, static_cast<int>(index.size())).first->second;
     }
-    if (known) return;
-    nodes_.assign(static_cast<size_t>(size_), -1);
-    for (int peer : peers) nodes_[static_cast<size_t>(peer)] = 0;
   }
 
   /// The name of the present generation's note. The shared-memory stores of PMIx replace a record when its name comes

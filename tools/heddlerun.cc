@@ -242,9 +242,9 @@ struct Rank {
 
 class Job {
  public:
-  Job(const Options& options, Guard* guard, heddle_tools::PmixServer* server, const sigset_t& outer_mask,
-      const sigset_t& signals)
-      : options_(options), guard_(guard), server_(server), outer_mask_(outer_mask) {
+  Job(const Options& options, std::string program, Guard* guard, heddle_tools::PmixServer* server,
+      const sigset_t& outer_mask, const sigset_t& signals)
+      : options_(options), program_(std::move(program)), guard_(guard), server_(server), outer_mask_(outer_mask) {
     signals_ = OwnedFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     ranks_.resize(static_cast<size_t>(options.ranks));
     getrlimit(RLIMIT_NOFILE, &outer_files_);
@@ -359,15 +359,13 @@ class Job {
     setrlimit(RLIMIT_NOFILE, &outer_files_);
     ::signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &outer_mask_, nullptr);
-    execve(program(), arguments, environment);
+    execve(program_.c_str(), arguments, environment);
     char text[512];
-    const int length =
-        std::snprintf(text, sizeof text, "heddlerun: PE %d cannot run %s: %s\n", k, program(), std::strerror(errno));
+    const int length = std::snprintf(text, sizeof text, "heddlerun: PE %d cannot run %s: %s\n", k, program_.c_str(),
+                                     std::strerror(errno));
     (void)!write(STDERR_FILENO, text, static_cast<size_t>(std::min<int>(length, sizeof text - 1)));
     _exit(kCannotRun);
   }
-
-  const char* program() const { return program_.c_str(); }
 
   /// Waits for the next event and handles it.
   void step() {
@@ -528,18 +526,14 @@ class Job {
     }
   }
 
- public:
-  void set_program(std::string program) { program_ = std::move(program); }
-
- private:
   const Options& options_;
+  std::string program_;
   Guard* guard_;
   heddle_tools::PmixServer* server_;
   sigset_t outer_mask_;
   rlimit outer_files_ = {};
   cpu_set_t cpus_;
   bool foreground_input_ = false;
-  std::string program_;
   OwnedFd signals_;
   std::vector<Rank> ranks_;
   Deadline job_deadline_ = Deadline::none();
@@ -561,7 +555,12 @@ int main(int argc, char** argv) {
   // Blocked before any thread exists, so that signals reach only the event loop.
   sigset_t signals, outer_mask;
   sigemptyset(&signals);
-  for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
+  for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    struct sigaction inherited;
+    sigaction(signal, nullptr, &inherited);
+    if (signal == SIGCHLD || inherited.sa_handler != SIG_IGN) sigaddset(&signals, signal);  // nohup stays nohup
+  }
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, it would take the ranks' exit codes away
   sigprocmask(SIG_BLOCK, &signals, &outer_mask);
   ::signal(SIGPIPE, SIG_IGN);
 
@@ -572,9 +571,7 @@ int main(int argc, char** argv) {
     heddle_tools::PmixServer server;
     std::string reason;
     if (server.start(guard.folder(), options.ranks, options.nodes, &reason)) {
-      Job job(options, &guard, &server, outer_mask, signals);
-      job.set_program(program);
-      code = job.run();
+      code = Job(options, program, &guard, &server, outer_mask, signals).run();
     } else {
       say("%s", reason.c_str());
     }
