@@ -18,8 +18,8 @@ namespace heddle {
 /// acquire: whoever sees the pointer sees the world that init has built. One plain load on common processors.
 HEDDLE_INLINE World* world() { return current_world.load(std::memory_order_acquire); }
 
-/// Reports `call` as made outside init and finalize, with the cause of an earlier init that failed. Logged once for each
-/// call until the next init or finalize: a loop of puts must not flood the log.
+/// Reports `call` as made outside init and finalize, with the cause of an earlier init that failed. Logged once for
+/// each call until the next init or finalize: a loop of puts must not flood the log.
 [[gnu::cold, gnu::noinline]] void report_no_world(const char* call);
 
 /// The status that report_no_world reports, as the int of the C API.

@@ -142,18 +142,24 @@ constexpr AtomicType atomic_type() {
   }
 }
 
-/// One atomic at `pe`; the old value when `kFetching`. `kOp` decides which of `operand` and `compare` is read.
+/// One atomic on mapped memory; the old value. `kOp` decides which of `operand` and `compare` is read.
+template <AtomicOp kOp, class T>
+HEDDLE_INLINE T atomic_mapped(T* remote, T operand, T compare) {
+  if constexpr (kOp == AtomicOp::kFetch) return device::load_relaxed(remote);
+  if constexpr (kOp == AtomicOp::kSet) return device::store_relaxed(remote, operand), operand;
+  if constexpr (kOp == AtomicOp::kSwap) return device::atomic_exchange(remote, operand);
+  if constexpr (kOp == AtomicOp::kCompareSwap) return device::atomic_compare_exchange(remote, compare, operand);
+  if constexpr (kOp == AtomicOp::kAdd) return device::atomic_fetch_add(remote, operand);
+  if constexpr (kOp == AtomicOp::kAnd) return device::atomic_fetch_and(remote, operand);
+  if constexpr (kOp == AtomicOp::kOr) return device::atomic_fetch_or(remote, operand);
+  if constexpr (kOp == AtomicOp::kXor) return device::atomic_fetch_xor(remote, operand);
+}
+
+/// One atomic at `pe`; the old value when `kFetching`.
 template <AtomicOp kOp, bool kFetching, class T>
 HEDDLE_INLINE T atomic(World& world, const char* call, T* destination, T operand, T compare, int pe) {
   if (T* remote = mapped(world, destination, sizeof(T), pe); HEDDLE_LIKELY(remote != nullptr)) {
-    if constexpr (kOp == AtomicOp::kFetch) return device::load_relaxed(remote);
-    if constexpr (kOp == AtomicOp::kSet) return device::store_relaxed(remote, operand), operand;
-    if constexpr (kOp == AtomicOp::kSwap) return device::atomic_exchange(remote, operand);
-    if constexpr (kOp == AtomicOp::kCompareSwap) return device::atomic_compare_exchange(remote, compare, operand);
-    if constexpr (kOp == AtomicOp::kAdd) return device::atomic_fetch_add(remote, operand);
-    if constexpr (kOp == AtomicOp::kAnd) return device::atomic_fetch_and(remote, operand);
-    if constexpr (kOp == AtomicOp::kOr) return device::atomic_fetch_or(remote, operand);
-    if constexpr (kOp == AtomicOp::kXor) return device::atomic_fetch_xor(remote, operand);
+    return atomic_mapped<kOp>(remote, operand, compare);
   }
   uint64_t old = 0;
   atomic_unmapped(world, call, kOp, atomic_type<T>(), destination, device::to_word(operand), device::to_word(compare),
