@@ -1,0 +1,256 @@
+// Memory in the C API: the symmetric heap, registered buffers, regions.
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "heap/allocator.h"
+#include "include/nvshmem_host.h"
+#include "runtime/global.h"
+#include "runtime/host_rma.h"
+
+namespace heddle {
+namespace {
+
+/// Local ranges that the program registered, and its region. Never destroyed: other threads may be in calls at exit.
+struct Registrations {
+  std::mutex mutex;                     // guards all members
+  std::map<uintptr_t, size_t> buffers;  // start -> bytes; no two overlap
+  nvshmemx_region_handle_t last_region = 0;
+  nvshmemx_region_handle_t open_region = 0;  // 0: none
+  uint32_t region_hints = 0;
+};
+
+Registrations& registrations() {
+  static Registrations* all = new Registrations;
+  return *all;
+}
+
+int report_code(const char* call, const Status& status) { return report(call, status).nvshmem_code(); }
+
+// ---- the symmetric heap
+
+/// The collective half of the malloc family. `valid`: what this PE found wrong with its arguments; all PEs then fail.
+void* allocate(const char* call, uint64_t bytes, uint64_t alignment, bool zeroed, const Status& valid) {
+  World* const w = world();
+  if (w == nullptr) return report_no_world(call), nullptr;
+  void* block = nullptr;
+  const std::lock_guard<std::mutex> lock(collective_mutex());
+  const Status status = guarded([&] { return w->allocate(call, bytes, alignment, zeroed, valid, &block); });
+  return report(call, status).is_ok() ? block : nullptr;
+}
+
+/// Every heap begins at a multiple of its stride past a 2 MiB boundary: more than both have, no PE can promise.
+Status check_alignment(const World& w, uint64_t alignment) {
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+    return error(Code::kInvalidValue, "alignment %llu is not a power of two",
+                 static_cast<unsigned long long>(alignment));
+  }
+  constexpr uint64_t kHugePage = uint64_t{2} << 20;
+  const auto places = kHugePage | static_cast<uint64_t>(w.view().stride);
+  const uint64_t largest = places & (~places + 1);
+  if (alignment <= largest) return Status::ok();
+  return error(Code::kInvalidValue, "alignment %llu is over %llu, the largest that the heaps of all PEs have",
+               static_cast<unsigned long long>(alignment), static_cast<unsigned long long>(largest));
+}
+
+// ---- registered buffers
+
+Status add_buffer(const void* addr, size_t length) {
+  const auto start = reinterpret_cast<uintptr_t>(addr);
+  if (addr == nullptr || length == 0) {
+    return error(Code::kInvalidValue, "[%p, +%zu bytes) is empty; pass an address and a length of at least 1", addr,
+                 length);
+  }
+  if (length > UINTPTR_MAX - start) {
+    return error(Code::kInvalidValue, "[%p, +%zu bytes) runs past the last address", addr, length);
+  }
+  Registrations& all = registrations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  auto next = all.buffers.lower_bound(start);
+  auto clash = all.buffers.end();
+  if (next != all.buffers.end() && next->first < start + length) clash = next;
+  if (next != all.buffers.begin()) {
+    --next;
+    if (next->first + next->second > start) clash = next;
+  }
+  if (clash != all.buffers.end()) {
+    return error(Code::kInvalidValue, "[%p, +%zu bytes) overlaps the registered buffer [%p, +%zu bytes)", addr, length,
+                 reinterpret_cast<void*>(clash->first), clash->second);
+  }
+  all.buffers[start] = length;
+  return Status::ok();
+}
+
+Status remove_buffer(const void* addr) {
+  Registrations& all = registrations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.buffers.erase(reinterpret_cast<uintptr_t>(addr)) > 0) return Status::ok();
+  return error(Code::kInvalidValue, "no registered buffer starts at %p", addr);
+}
+
+/// No fabric that is built in can take memory over: the host fabric maps only memory that it made itself.
+Status refuse_symmetric(const void* addr, size_t size, const char* fabric) {
+  if (addr == nullptr || size == 0) {
+    return error(Code::kInvalidValue, "[%p, +%zu bytes) is empty; pass an address and a size of at least 1", addr,
+                 size);
+  }
+  return error(Code::kNotSupported,
+               "only CUDA VMM memory (cuMemCreate with an exportable handle) on a fabric that maps device memory can "
+               "become symmetric; this job's fabric is %s: copy into a block of nvshmem_malloc instead",
+               fabric);
+}
+
+void* register_symmetric(const char* call, const void* addr, size_t size) {
+  World* const w = world();
+  if (w == nullptr) return report_no_world(call), nullptr;
+  (void)report(call, refuse_symmetric(addr, size, w->fabric().name()));
+  return nullptr;
+}
+
+// ---- regions
+
+constexpr uint32_t kKnownHints = NVSHMEMX_REGION_HINT_BATCH_RMA;
+
+Status start_region(nvshmemx_region_handle_t* handle, const nvshmemx_region_attrs_t* attrs) {
+  const uint32_t hints = attrs == nullptr ? static_cast<uint32_t>(NVSHMEMX_REGION_HINT_NONE) : attrs->hints;
+  if (handle == nullptr) return error(Code::kInvalidValue, "handle is NULL");
+  if ((hints & ~kKnownHints) != 0) {
+    return error(Code::kInvalidValue,
+                 "hints 0x%x hold unknown bits; NVSHMEMX_REGION_HINT_BATCH_RMA (1) is the only one", hints);
+  }
+  Registrations& all = registrations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.open_region != 0) {
+    return error(Code::kInvalidValue, "region %llu is open; a process has one at a time: stop it first",
+                 static_cast<unsigned long long>(all.open_region));
+  }
+  all.open_region = ++all.last_region;
+  all.region_hints = hints;
+  *handle = all.open_region;
+  return Status::ok();
+}
+
+Status stop_region(nvshmemx_region_handle_t handle) {
+  Registrations& all = registrations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (handle == 0 || handle != all.open_region) {
+    return error(Code::kInvalidValue, "handle %llu is not that of an open region (open: %llu; 0 is none)",
+                 static_cast<unsigned long long>(handle), static_cast<unsigned long long>(all.open_region));
+  }
+  all.open_region = 0;
+  return Status::ok();
+}
+
+}  // namespace
+
+void forget_registrations() {
+  Registrations& all = registrations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.buffers.clear();
+  all.open_region = 0;
+}
+
+}  // namespace heddle
+
+using heddle::Code;
+using heddle::error;
+using heddle::kNoWorldCode;
+using heddle::report_no_world;
+using heddle::Status;
+using heddle::World;
+
+// ---- the symmetric heap
+
+void* nvshmem_malloc(size_t size) {
+  return heddle::allocate(__func__, size, heddle::Allocator::kMinAlignment, false, Status::ok());
+}
+
+void* nvshmem_calloc(size_t count, size_t size) {
+  size_t bytes = 0;
+  Status valid;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    bytes = SIZE_MAX;
+    valid = error(Code::kInvalidValue, "%zu elements of %zu bytes are more than SIZE_MAX bytes", count, size);
+  }
+  return heddle::allocate(__func__, bytes, heddle::Allocator::kMinAlignment, true, valid);
+}
+
+void* nvshmem_align(size_t alignment, size_t size) {
+  const World* const w = heddle::world();
+  if (w == nullptr) return report_no_world(__func__), nullptr;
+  return heddle::allocate(__func__, size, alignment, false, heddle::check_alignment(*w, alignment));
+}
+
+void nvshmem_free(void* ptr) {
+  World* const w = heddle::world();
+  if (w == nullptr) return report_no_world(__func__);
+  if (ptr == nullptr) return;
+  const std::lock_guard<std::mutex> lock(heddle::collective_mutex());
+  (void)heddle::report(__func__, heddle::guarded([&] { return w->free(ptr); }));
+}
+
+void* nvshmem_ptr(const void* ptr, int pe) {
+  const World* const w = heddle::world();
+  if (HEDDLE_UNLIKELY(w == nullptr)) return report_no_world(__func__), nullptr;
+  return heddle::host::mapped(*w, static_cast<char*>(const_cast<void*>(ptr)), 1, pe);
+}
+
+void* nvshmemx_mc_ptr(nvshmem_team_t, const void*) {
+  if (heddle::world() == nullptr) report_no_world(__func__);
+  return nullptr;  // no fabric that is built in has multicast
+}
+
+// ---- registered buffers
+
+int nvshmemx_buffer_register(void* addr, size_t length) {
+  if (heddle::world() == nullptr) return report_no_world(__func__), kNoWorldCode;
+  return heddle::report_code(__func__, heddle::guarded([&] { return heddle::add_buffer(addr, length); }));
+}
+
+int nvshmemx_buffer_unregister(void* addr) {
+  if (heddle::world() == nullptr) return report_no_world(__func__), kNoWorldCode;
+  return heddle::report_code(__func__, heddle::remove_buffer(addr));
+}
+
+void nvshmemx_buffer_unregister_all(void) {
+  if (heddle::world() == nullptr) return report_no_world(__func__);
+  heddle::Registrations& all = heddle::registrations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.buffers.clear();
+}
+
+void* nvshmemx_buffer_register_symmetric(void* buf_ptr, size_t size, int) {
+  return heddle::register_symmetric(__func__, buf_ptr, size);
+}
+
+void* nvshmemx_buffer_register_symmetric_at_preferred_address(void* buf_ptr, size_t size, void*, int) {
+  return heddle::register_symmetric(__func__, buf_ptr, size);
+}
+
+int nvshmemx_buffer_unregister_symmetric(void* mmap_ptr, size_t size) {
+  World* const w = heddle::world();
+  if (w == nullptr) return report_no_world(__func__), kNoWorldCode;
+  return heddle::report_code(__func__, heddle::refuse_symmetric(mmap_ptr, size, w->fabric().name()));
+}
+
+// ---- regions
+
+int nvshmemx_region_start(nvshmemx_region_handle_t* handle, const nvshmemx_region_attrs_t* attrs) {
+  if (heddle::world() == nullptr) return report_no_world(__func__), kNoWorldCode;
+  return heddle::report_code(__func__, heddle::start_region(handle, attrs));
+}
+
+int nvshmemx_region_stop(nvshmemx_region_handle_t handle) {
+  if (heddle::world() == nullptr) return report_no_world(__func__), kNoWorldCode;
+  return heddle::report_code(__func__, heddle::stop_region(handle));
+}
+
+int nvshmemx_region_is_active(uint32_t hints, int* active) {
+  if (heddle::world() == nullptr) return report_no_world(__func__), kNoWorldCode;
+  if (active == nullptr) return heddle::report_code(__func__, error(Code::kInvalidValue, "active is NULL"));
+  heddle::Registrations& all = heddle::registrations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  *active = all.open_region != 0 && (all.region_hints & hints) == hints ? 1 : 0;
+  return NVSHMEMX_SUCCESS;
+}
