@@ -146,11 +146,10 @@ TEST_CASE("data operations") {
         must(pe.fabric->signal(pe.id(right), kFlag, round, SignalOp::kSet));
         uint64_t seen = 0;
         const Deadline deadline = Deadline::in(20);
-        while ((seen = fetch(*pe.fabric, AtomicType::kU64, pe.own(), kFlag)) < round) {
+        while ((seen = __atomic_load_n(pe.word(kFlag), __ATOMIC_ACQUIRE)) < round) {
           expect(!deadline.passed(), "the flag did not come");
           std::this_thread::yield();
         }
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);  // the reader's half of the fence
         for (uint64_t i = 0; i < kCount; ++i) {
           expect(__atomic_load_n(pe.word(kValues) + i, __ATOMIC_RELAXED) >= seen, "a flag overtook the fence");
         }
