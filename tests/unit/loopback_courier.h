@@ -40,6 +40,15 @@ class LoopbackNetwork {
   void resume(int pe) {
     box(pe).set([](Mailbox& box) { box.paused = false; });
   }
+  /// Delivers one message to the paused `pe`, which must come; returns when it has been handled.
+  void step(int pe) {
+    box(pe).set([](Mailbox& box) { box.allowed = 1; });
+    settle(pe, [](Mailbox& box) { return box.allowed == 0; });
+  }
+  /// Returns when everything posted to `pe`, which is not paused, has been handled.
+  void settle(int pe) {
+    settle(pe, [](Mailbox& box) { return box.parcels.empty(); });
+  }
   /// From now on posts to `pe` fail with kPeerLost.
   void lose(int pe) {
     box(pe).set([](Mailbox& box) { box.lost = true; });
@@ -88,10 +97,11 @@ class LoopbackNetwork {
     void deliver_all() {
       std::unique_lock<std::mutex> lock(mutex);
       while (true) {
-        changed.wait(lock, [this] { return stop || (!parcels.empty() && receiver && !paused); });
+        changed.wait(lock, [this] { return stop || (!parcels.empty() && receiver && (!paused || allowed > 0)); });
         if (stop) return;
         Parcel parcel = std::move(parcels.front());
         parcels.pop_front();
+        if (paused) --allowed;
         Courier::Receiver target = receiver;
         delivering = true;
         lock.unlock();
@@ -112,6 +122,7 @@ class LoopbackNetwork {
     std::condition_variable changed;
     std::deque<Parcel> parcels;
     Courier::Receiver receiver;
+    int allowed = 0;
     bool delivering = false, paused = false, lost = false, stop = false;
     std::thread thread;
   };
@@ -129,6 +140,13 @@ class LoopbackNetwork {
     LoopbackNetwork& network_;
     const int pe_;
   };
+
+  template <class Done>
+  void settle(int pe, const Done& done) {
+    Mailbox& mailbox = box(pe);
+    std::unique_lock<std::mutex> lock(mailbox.mutex);
+    mailbox.changed.wait(lock, [&] { return done(mailbox) && !mailbox.delivering; });
+  }
 
   Mailbox& box(int pe) { return *mailboxes_[static_cast<size_t>(pe)]; }
 
