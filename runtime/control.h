@@ -65,19 +65,20 @@ class ControlChannel {
   ControlAddress address() const;
 
   /// Connects to every peer (the higher PE calls the lower one) and starts the service thread. `peers` has n_pes
-  /// entries. Ends by `deadline`; the text then names the PEs that are missing. kPeerLost when a PE ended meanwhile. After
-  /// a failure the channel is good for nothing but leave() and destruction.
+  /// entries. Ends by `deadline`; the text then names the PEs that are missing. kPeerLost when a PE ended meanwhile.
+  /// After a failure the channel is good for nothing but leave() and destruction.
   Status connect(const std::vector<ControlPeer>& peers, const JobToken& token, Deadline deadline);
 
   /// Carries the messages of a fabric. One at a time; it must be destroyed before the channel. Messages that come while
-  /// no receiver is named are kept (up to 16 MiB) and delivered in order once there is one. A descriptor for a PE that is
-  /// reached over TCP is kNotSupported; a PE that is gone is kPeerLost.
+  /// no receiver is named are kept (up to 16 MiB) and delivered in order once there is one. A descriptor for a PE that
+  /// is reached over TCP is kNotSupported; a PE that is gone is kPeerLost.
   std::unique_ptr<Courier> make_courier();
 
   /// Gathers `bytes` (at most 4096) from every PE into `all`, in PE order. A collective: every PE calls it in the same
   /// order with the same `tag`; a PE that is in another call (tag) makes all fail with kSymmetry and a text that names
-  /// both, and so does a PE that has left. A lost PE makes all fail with kPeerLost; the earliest of the callers' deadlines
-  /// with kTimeout and the missing PEs. Blocks; not to be called from a handler of this channel. Tags: up to 1024 bytes.
+  /// both, and so does a PE that has left. A lost PE makes all fail with kPeerLost; the earliest of the callers'
+  /// deadlines with kTimeout and the missing PEs. Who gets kPeerLost finds poison() set. Blocks; not to be called from
+  /// a handler of this channel. Tags have up to 1024 bytes.
   Status allgather(const std::string& tag, const void* mine, size_t bytes, void* all, Deadline deadline);
 
   /// Every PE passes its status of one step: all get ok, or all get the same failure, that of the lowest failing PE
@@ -88,18 +89,19 @@ class ControlChannel {
   const std::atomic<uint32_t>& poison() const;
   /// The first loss; pe is -1 while there is none.
   PeerLoss loss() const;
-  /// Called on the service thread after poison is set, for the first loss only; at once when that was before the handler
-  /// came. Returns when no call of the former handler is running. Handlers must not destroy or leave the channel.
+  /// Called on the service thread after poison is set, for the first loss only; at once when that was before the
+  /// handler came. Returns when no call of the former handler is running. Handlers must not destroy or leave the
+  /// channel.
   void on_loss(std::function<void(const PeerLoss&)> handler);
 
-  /// Tells every peer to end with `exit_code` (nvshmem_global_exit) and returns when the frames are written, or after 1 s
-  /// when a peer does not read.
+  /// Tells every peer to end with `exit_code` (nvshmem_global_exit) and returns when the frames are written, or after 1
+  /// s when a peer does not read.
   void send_exit(int exit_code);
   /// Called on the service thread when a peer asks for exit; the default calls _exit(exit_code) after one log line.
   void on_exit(std::function<void(int pe, int exit_code)> handler);
 
-  /// Orderly end: tells the peers so that the end-of-file that follows is no loss, waits up to 1 s for them to leave too,
-  /// stops the service thread and closes. Losses are no longer reported from its start on.
+  /// Orderly end: tells the peers so that the end-of-file that follows is no loss, waits up to 1 s for them to leave
+  /// too, stops the service thread and closes. Losses are no longer reported from its start on.
   void leave();
 
  private:

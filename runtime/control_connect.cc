@@ -348,17 +348,20 @@ void ControlChannel::Impl::expire_strangers() {
 }
 
 void ControlChannel::Impl::count_connected() {
-  bool complete = false;
+  bool last = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    complete = --n_missing_ == 0;
-    changed_.notify_all();
+    last = n_missing_ == 1;
   }
-  if (!complete) return;
-  // Everyone is here: nobody else has business with us.
-  strangers_.clear();
-  unix_listener_.reset();
-  tcp_listener_.reset();
+  if (last) {
+    // Everyone is here: nobody else has business with us. Done before connect() can return.
+    strangers_.clear();
+    unix_listener_.reset();
+    tcp_listener_.reset();
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  --n_missing_;
+  changed_.notify_all();
 }
 
 void ControlChannel::Impl::fail_connect(Status status) {

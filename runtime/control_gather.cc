@@ -127,6 +127,13 @@ Status Gather::on_gather(int pe, uint32_t sequence, const unsigned char* body, s
   return Status::ok();
 }
 
+int Gather::lost_pe_in(const unsigned char* body, size_t bytes) {
+  GatheredBody head;
+  if (bytes < sizeof head) return -1;
+  std::memcpy(&head, body, sizeof head);
+  return head.code == static_cast<int32_t>(Code::kPeerLost) ? head.lost_pe : -1;
+}
+
 Status Gather::on_gathered(int pe, uint32_t sequence, const unsigned char* body, size_t bytes) {
   GatheredBody head;
   if (pe != 0) return error(Code::kInvalidValue, "an answer that only PE 0 gives");
@@ -160,6 +167,7 @@ void Gather::on_lost(int pe, const Status& cause) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (lost_.is_ok()) {
     lost_ = cause;
+    lost_pe_ = pe;
     lost_at_ = Clock::now();
   }
   if (pe == 0) hub_lost_ = true;
@@ -299,7 +307,9 @@ void Gather::expire_locked() {
 
 void Gather::answer_failure(int pe, uint32_t sequence, const Status& verdict) {
   if (pe != my_pe_) {
-    const GatheredBody body{static_cast<int32_t>(verdict.code()), 0, 0};
+    GatheredBody body;
+    body.code = static_cast<int32_t>(verdict.code());
+    if (verdict.code() == Code::kPeerLost) body.lost_pe = lost_pe_;
     const size_t length = std::min(verdict.text().size(), kMaxText);
     (void)send_(pe, make_frame(FrameOp::kGathered, sequence, {{&body, sizeof body}, {verdict.text().data(), length}}));
   } else if (answer_.sequence == sequence) {
@@ -321,7 +331,7 @@ Blob Gather::encode_result() const {
     slice.insert(slice.end(), data.begin(), data.end());
     if ((pe + 1) % per_frame != 0 && pe + 1 != n_pes_) continue;
     const size_t offset = (pe + 1) * each - slice.size();
-    const GatheredBody body{0, static_cast<uint32_t>(total), static_cast<uint32_t>(offset)};
+    const GatheredBody body{0, -1, static_cast<uint32_t>(total), static_cast<uint32_t>(offset)};
     append_frame(frames.get(), FrameOp::kGathered, round_, {{&body, sizeof body}, {slice.data(), slice.size()}});
     slice.clear();
   }

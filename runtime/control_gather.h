@@ -40,6 +40,8 @@ class Gather {
   /// Frames from a peer. A failure says what was wrong with the frame: the peer's connection is then beyond use.
   Status on_gather(int pe, uint32_t sequence, const unsigned char* body, size_t bytes);
   Status on_gathered(int pe, uint32_t sequence, const unsigned char* body, size_t bytes);
+  /// The PE that an answer of kPeerLost names, -1 for other answers.
+  static int lost_pe_in(const unsigned char* body, size_t bytes);
 
   /// `pe` ended unexpectedly; `cause` is what waiters get. The first loss is the one that lasts.
   void on_lost(int pe, const Status& cause);
@@ -89,6 +91,7 @@ class Gather {
   uint32_t calls_ = 0;
   Answer answer_;
   Status lost_;
+  int lost_pe_ = -1;
   Clock::time_point lost_at_{};
   bool hub_lost_ = false;
   bool hub_left_ = false;

@@ -148,6 +148,7 @@ class ControlChannel::Impl {
   void read_peer(int pe);
   Status handle_frame(int pe, Frame* frame);
   Status handle_welcome(int pe, const Frame& frame);
+  Status handle_gathered(int pe, const Frame& frame);
   Status handle_courier(int pe, Frame* frame);
   void deliver_early();
   void handle_bye(int pe);

@@ -26,9 +26,10 @@ struct GatherBody {
 /// Body of kGathered, PE 0's answer. Success: a slice of the result follows, and offsets ascend without gaps over
 /// several frames. Failure: one frame, and the text follows.
 struct GatheredBody {
-  int32_t code = 0;     ///< heddle::Code
-  uint32_t total = 0;   ///< bytes of the whole result
-  uint32_t offset = 0;  ///< of this slice
+  int32_t code = 0;      ///< heddle::Code
+  int32_t lost_pe = -1;  ///< with kPeerLost: the PE that PE 0 lost
+  uint32_t total = 0;    ///< bytes of the whole result
+  uint32_t offset = 0;   ///< of this slice
 };
 
 /// Body of kExit.

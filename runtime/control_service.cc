@@ -185,7 +185,7 @@ Status ControlChannel::Impl::handle_frame(int pe, Frame* frame) {
     case FrameOp::kGather:
       return gather_.on_gather(pe, frame->sequence, frame->body, frame->bytes);
     case FrameOp::kGathered:
-      return gather_.on_gathered(pe, frame->sequence, frame->body, frame->bytes);
+      return handle_gathered(pe, *frame);
     case FrameOp::kBye:
       handle_bye(pe);
       return Status::ok();
@@ -215,6 +215,17 @@ Status ControlChannel::Impl::handle_welcome(int pe, const Frame& frame) {
   set_state(pe, PeerState::kConnected);
   count_connected();
   return Status::ok();
+}
+
+Status ControlChannel::Impl::handle_gathered(int pe, const Frame& frame) {
+  // A loss that PE 0 saw first is one here too, before the waiter returns: who gets kPeerLost finds the poison word
+  // set.
+  const int lost = Gather::lost_pe_in(frame.body, frame.bytes);
+  if (pe == 0 && lost > 0 && lost < n_pes_ && lost != my_pe_ && state_of(lost) != PeerState::kLost) {
+    lose(lost, std::string(reinterpret_cast<const char*>(frame.body) + sizeof(GatheredBody),
+                           frame.bytes - sizeof(GatheredBody)));
+  }
+  return gather_.on_gathered(pe, frame.sequence, frame.body, frame.bytes);
 }
 
 Status ControlChannel::Impl::handle_courier(int pe, Frame* frame) {

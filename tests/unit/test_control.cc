@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <csignal>
 #include <mutex>
 
 #include "tests/unit/control_job.h"
@@ -224,6 +225,35 @@ TEST_CASE("A death ends every wait within a second", "[control]") {
     }));
     require_text(job.gather_int(pe, "later"), Code::kPeerLost, text);
     require_text(job[pe].make_courier()->post(victim, "x", 1, -1), Code::kPeerLost, format("PE %d", victim));
+  }
+}
+
+TEST_CASE("A killed process is noticed by the others", "[control]") {
+  Job job(3);
+  pid_t children[3];
+  for (int pe = 0; pe < 3; ++pe) {
+    children[pe] = fork();
+    REQUIRE(children[pe] >= 0);
+    if (children[pe] != 0) continue;
+    for (int other = 0; other < 3; ++other) {
+      if (other != pe) job.channels[other].reset();
+    }
+    if (!job.connect(pe).is_ok() || !job.gather_int(pe, "connected", 60).is_ok()) _exit(1);
+    if (pe == 1) kill(getpid(), SIGKILL);
+    const auto start = Clock::now();
+    const Status status = job.gather_int(pe, "the wait");
+    const bool right = status.code() == Code::kPeerLost && job[pe].poison().load() == 2 && seconds_since(start) < 5 &&
+                       status.text().find("PE 1 (pid 1001) ended without nvshmem_finalize") == 0;
+    _exit(right ? 0 : 2);
+  }
+  for (int pe = 0; pe < 3; ++pe) {
+    int status = 0;
+    REQUIRE(waitpid(children[pe], &status, 0) == children[pe]);
+    if (pe == 1) {
+      CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    } else {
+      CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    }
   }
 }
 

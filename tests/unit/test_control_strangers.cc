@@ -207,7 +207,7 @@ TEST_CASE("A peer that breaks the rules counts as lost, with the reason", "[cont
     reason = "a contribution to round 0 where 1 is due";
   }
   SECTION("an answer to PE 0") {
-    const GatheredBody body;
+    const GatheredBody body{};
     peer.send_header(FrameOp::kGathered, sizeof body);
     peer.send_bytes(&body, sizeof body);
     reason = "an answer that only PE 0 gives";
