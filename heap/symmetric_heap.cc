@@ -77,7 +77,7 @@ Status SymmetricHeap::open(const Shape& shape, Deadline deadline, EndpointHandle
   const EndpointId own = ids_.base + static_cast<EndpointId>(shape.my_pe);
   HEDDLE_RETURN_IF_ERROR(fabric_.create(own, properties));
   made_[static_cast<size_t>(shape.my_pe)] = true;
-  HEDDLE_RETURN_IF_ERROR(await_ready(fabric_, own, 1, deadline, "the heap's own endpoint"));
+  HEDDLE_RETURN_IF_ERROR(await_ready(fabric_, own, 1, deadline, "the heap's own endpoint", shape_.poison));
   allocator_ = std::make_unique<Allocator>(shape.limit, shape.chunk);
   const Extent first{0, (shape.internal_bytes + shape.chunk - 1) / shape.chunk * shape.chunk};
   HEDDLE_RETURN_IF_ERROR(grow(first, deadline));
@@ -93,7 +93,8 @@ Status SymmetricHeap::import_peers(const std::vector<EndpointHandle>& handles, D
                                .in(format("importing the heap of PE %zu", pe)));
     made_[pe] = true;
   }
-  HEDDLE_RETURN_IF_ERROR(await_ready(fabric_, ids_.base, ids_.count, deadline, "the heaps of the other PEs"));
+  HEDDLE_RETURN_IF_ERROR(
+      await_ready(fabric_, ids_.base, ids_.count, deadline, "the heaps of the other PEs", shape_.poison));
   refresh_view();
   return Status::ok();
 }
@@ -125,7 +126,8 @@ Status SymmetricHeap::grow(Extent segment, Deadline deadline) {
     memory_[segment.offset] = memory;
     allocator_->add_segment(segment);
   }
-  return await_ready(fabric_, own, 1, deadline, format("growth of the heap by %s", size_text(segment.bytes).c_str()));
+  return await_ready(fabric_, own, 1, deadline,
+                     format("growth of the heap by %s", size_text(segment.bytes).c_str(), shape_.poison));
 }
 
 Status SymmetricHeap::shrink(Extent segment, Deadline deadline) {
@@ -140,7 +142,8 @@ Status SymmetricHeap::shrink(Extent segment, Deadline deadline) {
   const MemoryId released = memory->second;
   memory_.erase(memory);
   // The peers' mappings keep the pages alive until they too have let go.
-  HEDDLE_RETURN_IF_ERROR(await_ready(fabric_, own, 1, deadline, "release of an empty chunk of the heap"));
+  HEDDLE_RETURN_IF_ERROR(
+      await_ready(fabric_, own, 1, deadline, "release of an empty chunk of the heap", shape_.poison));
   return fabric_.release(released);
 }
 

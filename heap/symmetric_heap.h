@@ -33,6 +33,7 @@ class SymmetricHeap {
     uint64_t limit = 0;           ///< bytes, a multiple of chunk
     uint64_t chunk = 0;           ///< growth step, a power of two, a multiple of the fabric's bind alignment
     uint64_t internal_bytes = 0;  ///< at offset 0, zeroed, never given to the user
+    const std::atomic<uint32_t>* poison = nullptr;  ///< not 0 once a PE is lost: ends every wait
   };
 
   explicit SymmetricHeap(Fabric& fabric) : fabric_(fabric) {}

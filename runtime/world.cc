@@ -169,7 +169,7 @@ Status World::join_steps() {
     mine.address = control_->address();
     HEDDLE_RETURN_IF_ERROR(make_fabric(settings_, control_->make_courier(), &fabric_));
     heap_ = std::make_unique<SymmetricHeap>(*fabric_);
-    return heap_->open({me, n_pes, mine.limit, mine.chunk, internal}, deadline, &mine.endpoint);
+    return heap_->open({me, n_pes, mine.limit, mine.chunk, internal, &control_->poison()}, deadline, &mine.endpoint);
   };
   const Status prepared = prepare();
   if (!prepared.is_ok()) {

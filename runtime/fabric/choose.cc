@@ -44,12 +44,18 @@ Status make_fabric(const Settings& settings, std::unique_ptr<Courier> courier, s
   return Status::ok();
 }
 
-Status await_ready(Fabric& fabric, EndpointId id, uint32_t count, Deadline deadline, const std::string& what) {
+Status await_ready(Fabric& fabric, EndpointId id, uint32_t count, Deadline deadline, const std::string& what,
+                   const std::atomic<uint32_t>* poison) {
   constexpr std::chrono::microseconds kShortest{10}, kLongest{1000};
   for (auto pause = kShortest;; pause = std::min(pause * 2, kLongest)) {
     bool ready = false;
     HEDDLE_RETURN_IF_ERROR(fabric.query(id, count, &ready).in(what));
     if (ready) return Status::ok();
+    // acquire: whoever sees the word may read the text of the loss
+    if (poison != nullptr && poison->load(std::memory_order_acquire) != 0) {
+      return error(Code::kPeerLost, "%s: PE %u was lost meanwhile", what.c_str(),
+                   poison->load(std::memory_order_relaxed) - 1);  // relaxed: the first loss stays
+    }
     if (deadline.passed()) break;
     std::this_thread::sleep_for(pause);
   }

@@ -1,15 +1,16 @@
 // The fabric interface: logical endpoints and data operations on (endpoint id, offset).
 //
 // The endpoint half is shaped like the driver's cuLogicalEndpoint* functions (CUDA driver API; Programming Guide,
-// Compute Fabric Transport), so that `cft` is one more implementation: ids from a reserved range, create and import that
-// do not block, readiness that is polled, memory bound at offsets. The data half names a place by (id, offset) only.
-// Where a fabric maps an endpoint into this process it says so with window(), and callers then load and store there
-// directly: translation is base + offset, and nothing of this interface is on that path.
+// Compute Fabric Transport), so that `cft` is one more implementation: ids from a reserved range, create and import
+// that do not block, readiness that is polled, memory bound at offsets. The data half names a place by (id, offset)
+// only. Where a fabric maps an endpoint into this process it says so with window(), and callers then load and store
+// there directly: translation is base + offset, and nothing of this interface is on that path.
 //
 // Thread safety: calls on one fabric are serialised by the caller, except the data operations, which any thread may
 // call at any time on ready endpoints, and a courier's delivery, which comes on the courier's own thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,8 +39,8 @@ enum EndpointFlags : uint32_t { kEndpointFlagNone = 0, kEndpointFlagCountedOps =
 /// What an endpoint is to be; the members of CUlogicalEndpointProp.
 struct EndpointProperties {
   EndpointType type = EndpointType::kUnicast;
-  int device = 0;        ///< owner: an index of the fabric's own; 0 on `host`
-  uint64_t size = 0;     ///< bytes; a multiple of EndpointLimits::bind_alignment, at most max_size
+  int device = 0;     ///< owner: an index of the fabric's own; 0 on `host`
+  uint64_t size = 0;  ///< bytes; a multiple of EndpointLimits::bind_alignment, at most max_size
   bool exportable = true;
   uint32_t flags = kEndpointFlagNone;
 };
@@ -62,7 +63,7 @@ struct FabricCapabilities {
   bool native_atomics = false;  ///< atomics are the memory's own, also against local loads and stores
   bool counted_puts = false;
   bool device_initiated = false;
-  uint64_t granularity = 0;     ///< smallest unit of memory, in bytes
+  uint64_t granularity = 0;  ///< smallest unit of memory, in bytes
 };
 
 /// Whether a fabric reaches a peer, and if not why, as a sentence for the user.
@@ -76,9 +77,9 @@ struct PeerIdentity {
   unsigned char boot_id[16];  ///< of the running kernel; equal on one host only
   int32_t pid;
   uint32_t uid;
-  int32_t node;               ///< launcher's node index, -1 unknown
+  int32_t node;  ///< launcher's node index, -1 unknown
   int32_t reserved;
-  unsigned char gpu_uuid[16]; ///< zero: no GPU
+  unsigned char gpu_uuid[16];  ///< zero: no GPU
 };
 
 enum class SignalOp : int { kSet = 9, kAdd = 10 };  // NVSHMEM_SIGNAL_SET, NVSHMEM_SIGNAL_ADD
@@ -108,8 +109,8 @@ class Fabric {
   virtual const char* name() const = 0;
   virtual FabricCapabilities capabilities() const = 0;
 
-  /// Whether endpoints of `peer` can be used here. Decided by boot id, node map and device identity, never by host name;
-  /// importing the endpoint is the proof.
+  /// Whether endpoints of `peer` can be used here. Decided by boot id, node map and device identity, never by host
+  /// name; importing the endpoint is the proof.
   virtual Reach reach(const PeerIdentity& self, const PeerIdentity& peer) const = 0;
 
   // ---- endpoints: errors as in the driver: kInvalidValue, kOutOfMemory, kNotSupported, kNotReady
@@ -122,7 +123,8 @@ class Fabric {
   virtual Status limits(const EndpointProperties& properties, EndpointLimits* limits) const = 0;
 
   /// Tells a mapping fabric where endpoint `id` is to appear in this process's address space: `size` bytes of reserved,
-  /// inaccessible addresses at `window`, which stay the caller's. Call before create or import. kNotSupported elsewhere.
+  /// inaccessible addresses at `window`, which stay the caller's. Call before create or import. kNotSupported
+  /// elsewhere.
   virtual Status set_window(EndpointId id, std::byte* window, uint64_t size) = 0;
   /// Where endpoint `id` appears in this process, or nullptr when it is reached by data operations only.
   virtual std::byte* window(EndpointId id) const = 0;
@@ -133,8 +135,8 @@ class Fabric {
   virtual Status export_handle(EndpointId id, EndpointHandle* handle) = 0;
   /// Starts making `id` an alias of another process's endpoint; does not block. Usable once query says so.
   virtual Status import_handle(EndpointId id, const EndpointHandle& handle) = 0;
-  /// Polls ids [id, id + count): `ready` becomes true when every one is made and, for own endpoints, when every importer
-  /// has seen every bind and unbind. A failure to build one surfaces here. Never blocks.
+  /// Polls ids [id, id + count): `ready` becomes true when every one is made and, for own endpoints, when every
+  /// importer has seen every bind and unbind. A failure to build one surfaces here. Never blocks.
   virtual Status query(EndpointId id, uint32_t count, bool* ready) = 0;
   /// What endpoint `id` still waits for and from which PEs, for the text of a time-out; empty when nothing is known.
   virtual std::string pending(EndpointId /*id*/) const { return {}; }
@@ -164,14 +166,14 @@ class Fabric {
   /// the old value goes to `result` when that is not null (then complete on return), else delivered by quiet().
   virtual Status atomic(AtomicOp op, AtomicType type, EndpointId id, uint64_t offset, uint64_t operand,
                         uint64_t compare, uint64_t* result) = 0;
-  /// Puts, then updates the 8-byte signal at `signal_offset` of the same endpoint: whoever sees the signal (acquire) sees
-  /// the data.
+  /// Puts, then updates the 8-byte signal at `signal_offset` of the same endpoint: whoever sees the signal (acquire)
+  /// sees the data.
   virtual Status put_signal(EndpointId id, uint64_t offset, const void* source, size_t bytes, uint64_t signal_offset,
                             uint64_t value, SignalOp op) = 0;
   /// One signal update, ordered after nothing. Source: NVSHMEM nvshmemx_signal_op.
   virtual Status signal(EndpointId id, uint64_t offset, uint64_t value, SignalOp op) = 0;
-  /// Puts and adds the bytes delivered to the 8-byte counter at `counter_offset`, in one or several steps: only the final
-  /// sum says anything. Source: CUDA guide, counted operations.
+  /// Puts and adds the bytes delivered to the 8-byte counter at `counter_offset`, in one or several steps: only the
+  /// final sum says anything. Source: CUDA guide, counted operations.
   virtual Status put_counted(EndpointId id, uint64_t offset, const void* source, size_t bytes,
                              uint64_t counter_offset) = 0;
   /// Orders this process's earlier puts, atomics and signals to each PE before its later ones.
@@ -196,7 +198,9 @@ Status make_fabric(const Settings& settings, std::unique_ptr<Courier> courier, s
 /// The fabric on memfd and shared mappings; on any Linux.
 std::unique_ptr<Fabric> make_host_fabric(std::unique_ptr<Courier> courier);
 
-/// Polls query(id, count) with growing pauses until ready; kTimeout after `deadline` names `what`.
-Status await_ready(Fabric& fabric, EndpointId id, uint32_t count, Deadline deadline, const std::string& what);
+/// Polls query(id, count) with growing pauses until ready. kTimeout after `deadline` names `what` and who is missing;
+/// kPeerLost as soon as `poison` (1 + the lost PE; may be nullptr) is not 0.
+Status await_ready(Fabric& fabric, EndpointId id, uint32_t count, Deadline deadline, const std::string& what,
+                   const std::atomic<uint32_t>* poison = nullptr);
 
 }  // namespace heddle
