@@ -126,8 +126,8 @@ Status SymmetricHeap::grow(Extent segment, Deadline deadline) {
     memory_[segment.offset] = memory;
     allocator_->add_segment(segment);
   }
-  return await_ready(fabric_, own, 1, deadline,
-                     format("growth of the heap by %s", size_text(segment.bytes).c_str(), shape_.poison));
+  return await_ready(fabric_, own, 1, deadline, format("growth of the heap by %s", size_text(segment.bytes).c_str()),
+                     shape_.poison);
 }
 
 Status SymmetricHeap::shrink(Extent segment, Deadline deadline) {
