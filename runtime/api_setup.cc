@@ -62,9 +62,10 @@ struct JoinRequest {
 
 /// What init and finalize keep. Never destroyed: other threads may still be in calls when the process exits.
 struct Setup {
-  std::mutex mutex;  // init and finalize one at a time; guards world, count, joined, thread_level
+  std::mutex mutex;  // init and finalize one at a time; guards what follows up to owner
   std::unique_ptr<World> world;
-  int count = 0;  // inits not yet undone
+  int count = 0;            // inits not yet undone
+  bool introduced = false;  // what is said once for a process was said
   JoinRequest joined;
   std::atomic<int> thread_level{NVSHMEM_THREAD_SINGLE};
   std::atomic<bool> exiting{false};
@@ -112,8 +113,9 @@ void print_settings(const Settings& settings) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-/// What PE 0 says for all: the environment is mostly one and the same.
+/// What PE 0 says for all, since the environment is mostly one and the same, and not again in later inits.
 void introduce(const Settings& settings, const std::vector<std::string>& warnings) {
+  if (std::exchange(the_setup().introduced, true)) return;
   for (const std::string& warning : warnings) log(LogLevel::kWarn, "%s", warning.c_str());
   if (settings.version || settings.info || strcasecmp(settings.debug.c_str(), "VERSION") == 0) {
     std::printf("%s\n", NVSHMEM_VENDOR_STRING);

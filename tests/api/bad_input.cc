@@ -290,7 +290,19 @@ void bad_calls_of_the_rest() {
   fails("register over the end", registered(buffer + 23, 9), {"overlaps", first});
   fails("register inside", registered(buffer + 10, 2), {"overlaps", first});
   fails("unregister inside", [=] { that(nvshmemx_buffer_unregister(buffer + 9) == invalid, "code"); }, {"starts at"});
+  fails("unregister twice",
+        [=] {
+          that(nvshmemx_buffer_unregister(buffer + 8) == 0 && nvshmemx_buffer_unregister(buffer + 8) == invalid, "");
+        },
+        {"starts at", first});
   fails("register symmetric NULL", [] { nvshmemx_buffer_register_symmetric(nullptr, 8, 0); }, {"empty"});
+  fails("register symmetric", [] { that(nvshmemx_buffer_register_symmetric(buffer, 64, 0) == nullptr, "NULL"); },
+        {"nvshmemx_buffer_register_symmetric", "CUDA VMM", "host"});
+  fails("register symmetric at an address",
+        [] { nvshmemx_buffer_register_symmetric_at_preferred_address(buffer, 64, buffer, 0); }, {"CUDA VMM"});
+  fails("unregister symmetric",
+        [] { that(nvshmemx_buffer_unregister_symmetric(buffer, 64) == NVSHMEMX_ERROR_NOT_SUPPORTED, "code"); },
+        {"CUDA VMM"});
 
   nvshmemx_region_attrs_t attrs = NVSHMEMX_REGION_ATTRS_INITIALIZER;
   nvshmemx_region_handle_t region = 0;
@@ -299,6 +311,11 @@ void bad_calls_of_the_rest() {
   fails("region handle", [&] { that(nvshmemx_region_start(nullptr, nullptr) == invalid, "code"); }, {"NULL"});
   fails("region active", [&] { that(nvshmemx_region_is_active(0, nullptr) == invalid, "code"); }, {"NULL"});
   fails("region stop", [&] { that(nvshmemx_region_stop(99) == invalid, "code"); }, {"99"});
+  succeeds("region start", [&] { return nvshmemx_region_start(&region, nullptr) == 0; });
+  nvshmemx_region_handle_t inner = 0;
+  fails("a region inside a region", [&] { that(nvshmemx_region_start(&inner, nullptr) == invalid, "code"); }, {"open"});
+  succeeds("region stop", [&] { return nvshmemx_region_stop(region) == 0; });
+  fails("region stop twice", [&] { that(nvshmemx_region_stop(region) == invalid, "code"); }, {"nvshmemx_region_stop"});
 
   fails("team 42", [] { that(nvshmem_team_n_pes(42) == -1, "team_n_pes"); }, {"nvshmem_team_n_pes", "42"});
   fails("team 4", [] { that(nvshmem_team_my_pe(4) == -1, "team_my_pe"); }, {"team 4"});

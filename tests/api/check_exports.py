@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Compares libheddle.so with the table of names. usage: check_exports.py host_names.tsv LIBRARY PROGRAM
+"""Compares libheddle.so with the table of names. usage: check_exports.py host_names.tsv LIBRARY PROGRAM...
 
 - LIBRARY exports exactly the names of the table.
 - LIBRARY needs no CUDA driver, NVML, MPI, libfabric or PMIx: those are opened at run time.
-- PROGRAM, which is to call every name, uses exactly the names of the table."""
+- The PROGRAMs, which are to call every name between them, use exactly the names of the table."""
 
 import csv
 import re
 import subprocess
 import sys
 
-table, library, program = sys.argv[1:]
+table, library, *programs = sys.argv[1:]
 failures = []
 with open(table, encoding="utf-8") as file:
     expected = {row["name"] for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)}
@@ -38,7 +38,7 @@ def compare(what, actual):
 
 
 compare("export", symbols(library, "TBDRVWiu"))
-used = {name for name in symbols(program, "U") if re.match(r"(nvshmemx?|heddle)_", name)}
+used = {name for program in programs for name in symbols(program, "U") if re.match(r"(nvshmemx?|heddle)_", name)}
 compare("call of", used)
 
 needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", library))
