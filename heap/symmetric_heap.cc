@@ -67,7 +67,7 @@ Status SymmetricHeap::open(const Shape& shape, Deadline deadline, EndpointHandle
                  size_text(shape.chunk).c_str(), fabric_.name(), size_text(limits.bind_alignment).c_str());
   }
   constexpr uint64_t kHugePage = uint64_t{2} << 20;
-  HEDDLE_RETURN_IF_ERROR(AddressSpace::reserve(count, shape.limit, kHugePage, &space_));
+  HEDDLE_RETURN_IF_ERROR(AddressSpace::reserve(fabric_, count, shape.limit, kHugePage, &space_));
   HEDDLE_RETURN_IF_ERROR(fabric_.reserve_ids(count, &ids_));
   made_.assign(count, false);
   for (uint32_t pe = 0; pe < count; ++pe) {
@@ -82,6 +82,7 @@ Status SymmetricHeap::open(const Shape& shape, Deadline deadline, EndpointHandle
   const Extent first{0, (shape.internal_bytes + shape.chunk - 1) / shape.chunk * shape.chunk};
   HEDDLE_RETURN_IF_ERROR(grow(first, deadline));
   allocator_->take(0, shape.internal_bytes);
+  HEDDLE_RETURN_IF_ERROR(fabric_.clear(own, 0, shape.internal_bytes));
   refresh_view();
   return fabric_.export_handle(own, handle);
 }
@@ -182,12 +183,10 @@ Status SymmetricHeap::allocate(ControlChannel& channel, const char* call, uint64
     refresh_view();
   }
   *block = base() + plan.offset;
-  if (zeroed) {
-    std::memset(*block, 0, bytes);
-    // Nobody may put into the block before its owner has zeroed it.
-    HEDDLE_RETURN_IF_ERROR(channel.agree(call, Status::ok(), deadline));
-  }
-  return Status::ok();
+  if (!zeroed) return Status::ok();
+  // Nobody may put into the block before its owner has zeroed it.
+  const EndpointId own = ids_.base + static_cast<EndpointId>(shape_.my_pe);
+  return channel.agree(call, fabric_.clear(own, plan.offset, bytes), deadline);
 }
 
 Status SymmetricHeap::free(ControlChannel& channel, void* block, Deadline deadline) {

@@ -63,7 +63,8 @@ struct FabricCapabilities {
   bool native_atomics = false;  ///< atomics are the memory's own, also against local loads and stores
   bool counted_puts = false;
   bool device_initiated = false;
-  uint64_t granularity = 0;  ///< smallest unit of memory, in bytes
+  bool device_memory = false;  ///< memory is a GPU's: host code must not load or store there, windows or not
+  uint64_t granularity = 0;    ///< smallest unit of memory, in bytes
 };
 
 /// Whether a fabric reaches a peer, and if not why, as a sentence for the user.
@@ -122,8 +123,13 @@ class Fabric {
 
   virtual Status limits(const EndpointProperties& properties, EndpointLimits* limits) const = 0;
 
-  /// Tells a mapping fabric where endpoint `id` is to appear in this process's address space: `size` bytes of reserved,
-  /// inaccessible addresses at `window`, which stay the caller's. Call before create or import. kNotSupported
+  /// Reserves `bytes` of inaccessible addresses for windows, from a multiple of `alignment` (a power of two) on.
+  /// kOutOfMemory when the process may not have so many.
+  virtual Status reserve_addresses(uint64_t bytes, uint64_t alignment, std::byte** base) = 0;
+  /// Gives a reservation back; every endpoint with a window in it must be destroyed first.
+  virtual void release_addresses(std::byte* base, uint64_t bytes) = 0;
+  /// Tells a mapping fabric where endpoint `id` is to appear in this process's address space: `size` bytes of addresses
+  /// that it reserved, at `window`. Call before create or import. kNotSupported
   /// elsewhere.
   virtual Status set_window(EndpointId id, std::byte* window, uint64_t size) = 0;
   /// Where endpoint `id` appears in this process, or nullptr when it is reached by data operations only.
@@ -176,6 +182,8 @@ class Fabric {
   /// final sum says anything. Source: CUDA guide, counted operations.
   virtual Status put_counted(EndpointId id, uint64_t offset, const void* source, size_t bytes,
                              uint64_t counter_offset) = 0;
+  /// Zeroes [offset, offset + bytes) of own endpoint `id`; complete on return.
+  virtual Status clear(EndpointId id, uint64_t offset, uint64_t bytes) = 0;
   /// Orders this process's earlier puts, atomics and signals to each PE before its later ones.
   virtual Status fence() = 0;
   /// Returns when this process's earlier operations are complete and visible everywhere.

@@ -96,6 +96,10 @@ class FaultFabric final : public Fabric {
   Status reserve_ids(uint32_t count, EndpointIds* ids) override;
   Status release_ids(EndpointIds ids) override;
   Status limits(const EndpointProperties& properties, EndpointLimits* limits) const override;
+  Status reserve_addresses(uint64_t bytes, uint64_t alignment, std::byte** base) override {
+    return inner_->reserve_addresses(bytes, alignment, base);
+  }
+  void release_addresses(std::byte* base, uint64_t bytes) override { inner_->release_addresses(base, bytes); }
   Status set_window(EndpointId id, std::byte* window, uint64_t size) override;
   std::byte* window(EndpointId /*id*/) const override { return nullptr; }
   Status create(EndpointId id, const EndpointProperties& properties) override;
@@ -117,6 +121,7 @@ class FaultFabric final : public Fabric {
   Status signal(EndpointId id, uint64_t offset, uint64_t value, SignalOp op) override;
   Status put_counted(EndpointId id, uint64_t offset, const void* source, size_t bytes,
                      uint64_t counter_offset) override;
+  Status clear(EndpointId id, uint64_t offset, uint64_t bytes) override { return inner_->clear(id, offset, bytes); }
   Status fence() override;
   Status quiet() override;
 

@@ -9,10 +9,6 @@
 namespace heddle::host {
 namespace {
 
-Status no_window(EndpointId id, const char* call) {
-  return error(Code::kNotReady, "%s: endpoint %u is not ready or does not exist; query it until it is ready", call, id);
-}
-
 /// True when an object of `bytes` bytes may not start there. A split one would not be atomic.
 bool misaligned(uint64_t offset, uint64_t bytes) { return offset % bytes != 0; }
 
@@ -103,14 +99,14 @@ Status apply_bits(AtomicOp op, std::byte* address, uint64_t offset, uint64_t ope
 }  // namespace
 
 Status HostFabric::put(EndpointId id, uint64_t offset, const void* source, size_t bytes) {
-  std::byte* base = table_.get(id);
+  std::byte* base = ready_window(id);
   if (base == nullptr) return no_window(id, "put");
   copy(base + offset, source, bytes);
   return Status::ok();
 }
 
 Status HostFabric::get(EndpointId id, uint64_t offset, void* destination, size_t bytes) {
-  const std::byte* base = table_.get(id);
+  const std::byte* base = ready_window(id);
   if (base == nullptr) return no_window(id, "get");
   copy(destination, base + offset, bytes);
   return Status::ok();
@@ -118,7 +114,7 @@ Status HostFabric::get(EndpointId id, uint64_t offset, void* destination, size_t
 
 Status HostFabric::atomic(AtomicOp op, AtomicType type, EndpointId id, uint64_t offset, uint64_t operand,
                           uint64_t compare, uint64_t* result) {
-  std::byte* base = table_.get(id);
+  std::byte* base = ready_window(id);
   if (base == nullptr) return no_window(id, "atomic");
   std::byte* address = base + offset;
   switch (type) {
@@ -138,7 +134,7 @@ Status HostFabric::atomic(AtomicOp op, AtomicType type, EndpointId id, uint64_t 
 
 Status HostFabric::put_signal(EndpointId id, uint64_t offset, const void* source, size_t bytes, uint64_t signal_offset,
                               uint64_t value, SignalOp op) {
-  std::byte* base = table_.get(id);
+  std::byte* base = ready_window(id);
   if (base == nullptr) return no_window(id, "put_signal");
   if (misaligned(signal_offset, 8)) return misaligned_error("put_signal", signal_offset, 8);
   HEDDLE_RETURN_IF_ERROR(check_signal_op(op, "put_signal"));
@@ -148,7 +144,7 @@ Status HostFabric::put_signal(EndpointId id, uint64_t offset, const void* source
 }
 
 Status HostFabric::signal(EndpointId id, uint64_t offset, uint64_t value, SignalOp op) {
-  std::byte* base = table_.get(id);
+  std::byte* base = ready_window(id);
   if (base == nullptr) return no_window(id, "signal");
   if (misaligned(offset, 8)) return misaligned_error("signal", offset, 8);
   HEDDLE_RETURN_IF_ERROR(check_signal_op(op, "signal"));
@@ -164,12 +160,19 @@ Status HostFabric::signal(EndpointId id, uint64_t offset, uint64_t value, Signal
 
 Status HostFabric::put_counted(EndpointId id, uint64_t offset, const void* source, size_t bytes,
                                uint64_t counter_offset) {
-  std::byte* base = table_.get(id);
+  std::byte* base = ready_window(id);
   if (base == nullptr) return no_window(id, "put_counted");
   if (misaligned(counter_offset, 8)) return misaligned_error("put_counted", counter_offset, 8);
   copy(base + offset, source, bytes);
   // Release: who acquires the final sum sees all the bytes that were counted.
   device::add_release(reinterpret_cast<uint64_t*>(base + counter_offset), bytes);
+  return Status::ok();
+}
+
+Status HostFabric::clear(EndpointId id, uint64_t offset, uint64_t bytes) {
+  std::byte* base = ready_window(id);
+  if (base == nullptr) return no_window(id, "clear");
+  std::memset(base + offset, 0, bytes);
   return Status::ok();
 }
 

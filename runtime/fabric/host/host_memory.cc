@@ -101,6 +101,26 @@ Status make_memory(uint64_t bytes, OwnedFd* fd) {
   return Status::ok();
 }
 
+Status reserve_addresses(uint64_t bytes, uint64_t alignment, std::byte** base) {
+  const uint64_t with_slack = bytes + alignment;
+  void* const mapping = with_slack < bytes
+                            ? MAP_FAILED
+                            : mmap(nullptr, with_slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) {
+    return error_errno(Code::kOutOfMemory, with_slack < bytes ? ENOMEM : errno,
+                       "mmap of %" PRIu64 " bytes of addresses", bytes);
+  }
+  // What lies before and behind the aligned range goes back, so that the range alone names the reservation.
+  const auto start = reinterpret_cast<uintptr_t>(mapping);
+  const uint64_t before = (alignment - start % alignment) % alignment;
+  *base = static_cast<std::byte*>(mapping) + before;
+  if (before > 0) (void)munmap(mapping, before);
+  (void)munmap(*base + bytes, alignment - before);
+  return Status::ok();
+}
+
+void release_addresses(std::byte* base, uint64_t bytes) { (void)munmap(base, bytes); }
+
 Status map_memory(std::byte* address, uint64_t bytes, int fd, uint64_t memory_offset) {
   struct stat file {};
   if (fstat(fd, &file) != 0) {

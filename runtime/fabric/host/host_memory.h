@@ -27,6 +27,12 @@ AvailableMemory available_memory(const std::string& root = "");
 /// when it cannot be had; pages come when they are touched, so this says what is plausible and promises nothing.
 Status make_memory(uint64_t bytes, OwnedFd* fd);
 
+/// Reserves `bytes` of inaccessible addresses at a multiple of `alignment` (a power of two). kOutOfMemory when the
+/// process may not have so many.
+Status reserve_addresses(uint64_t bytes, uint64_t alignment, std::byte** base);
+/// Gives them back, with what is mapped there.
+void release_addresses(std::byte* base, uint64_t bytes);
+
 /// Maps [memory_offset, memory_offset + bytes) of `fd` at `address`, over reserved addresses, readable and writable.
 /// A descriptor that is no regular file or too small is kInvalidValue: touching it would end the process.
 Status map_memory(std::byte* address, uint64_t bytes, int fd, uint64_t memory_offset);

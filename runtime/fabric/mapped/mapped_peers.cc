@@ -1,43 +1,34 @@
-// The conversation between an endpoint's owner and its importers; see host_message.h.
-#include <fcntl.h>
-
-#include <cerrno>
+// The conversation between an endpoint's owner and its importers; see message.h.
 #include <cinttypes>
 #include <cstring>
 #include <iterator>
 
-#include "runtime/fabric/host/host_fabric.h"
-#include "runtime/fabric/host/host_memory.h"
+#include "runtime/fabric/mapped/mapped_fabric.h"
 #include "runtime/log.h"
 
-namespace heddle::host {
+namespace heddle::mapped {
 
-Status HostFabric::send(int pe, const Message& message, int fd) {
-  if (pe != my_pe_) return courier_->post(pe, &message, sizeof message, fd);
-  OwnedFd copy;
-  if (fd >= 0) {
-    copy = OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (!copy.valid()) return error_errno(Code::kInternal, errno, "duplicating descriptor %d of shared memory", fd);
-  }
-  handle(pe, message, std::move(copy));
+Status MappedFabric::send(int pe, const Message& message, OwnedFd fd) {
+  if (pe != my_pe_) return courier_->post(pe, &message, sizeof message, fd.get());
+  handle(pe, message, std::move(fd));
   return Status::ok();
 }
 
-void HostFabric::deliver(int pe, const unsigned char* bytes, size_t size, OwnedFd fd) {
+void MappedFabric::deliver(int pe, const unsigned char* bytes, size_t size, OwnedFd fd) {
   Message message;
   if (size == sizeof message) std::memcpy(static_cast<void*>(&message), bytes, sizeof message);
   if (size != sizeof message || message.magic != kMessageMagic || message.version != kVersion) {
     log(LogLevel::kWarn,
-        "the host fabric dropped a message of %zu bytes from PE %d that this version does not know; run one version of "
+        "the %s fabric dropped a message of %zu bytes from PE %d that this version does not know; run one version of "
         "the library on all PEs",
-        size, pe);
+        name_, size, pe);
     return;
   }
   std::lock_guard<std::mutex> lock(mutex_);
   handle(pe, message, std::move(fd));
 }
 
-void HostFabric::handle(int pe, const Message& message, OwnedFd fd) {
+void MappedFabric::handle(int pe, const Message& message, OwnedFd fd) {
   switch (message.kind) {
     case MessageKind::kAttach:
       return on_attach(pe, message);
@@ -77,7 +68,7 @@ void HostFabric::handle(int pe, const Message& message, OwnedFd fd) {
         endpoint.gone = true;
         return;
       default:
-        log(LogLevel::kWarn, "the host fabric dropped a message of unknown kind %u from PE %d",
+        log(LogLevel::kWarn, "the %s fabric dropped a message of unknown kind %u from PE %d", name_,
             static_cast<unsigned>(message.kind), pe);
         return;
     }
@@ -87,7 +78,7 @@ void HostFabric::handle(int pe, const Message& message, OwnedFd fd) {
 
 // ---- owner
 
-void HostFabric::on_attach(int pe, const Message& message) {
+void MappedFabric::on_attach(int pe, const Message& message) {
   Message reply;
   reply.request = message.request;
   for (auto& [id, endpoint] : endpoints_) {
@@ -97,12 +88,12 @@ void HostFabric::on_attach(int pe, const Message& message) {
     if (!is_new) break;
     reply.kind = MessageKind::kAttached;
     reply.size = endpoint.size;
-    Status sent = send(pe, reply, -1);
+    Status sent = send(pe, reply);
     for (auto bind = endpoint.binds.begin(); sent.is_ok() && bind != endpoint.binds.end(); ++bind) {
       sent = tell_bound(pe, message.request, entry->second, bind->first, bind->second);
     }
     reply.kind = MessageKind::kReady;
-    if (sent.is_ok()) sent = send(pe, reply, -1);
+    if (sent.is_ok()) sent = send(pe, reply);
     if (!sent.is_ok()) {
       endpoint.importers.erase(entry);
       if (endpoint.failure.is_ok()) endpoint.failure = sent.in(format("answering the import by PE %d", pe));
@@ -113,11 +104,11 @@ void HostFabric::on_attach(int pe, const Message& message) {
   reply.set_status(error(Code::kInvalidValue,
                          "PE %d has no endpoint of this handle; it was destroyed, or export_handle never wrote it",
                          my_pe_));
-  const Status sent = send(pe, reply, -1);
+  const Status sent = send(pe, reply);
   if (!sent.is_ok()) log(LogLevel::kWarn, "could not refuse an import by PE %d: %s", pe, sent.text().c_str());
 }
 
-Status HostFabric::tell_bound(int pe, uint32_t request, Importer& importer, uint64_t offset, const Bind& bind) {
+Status MappedFabric::tell_bound(int pe, uint32_t request, Importer& importer, uint64_t offset, const Bind& bind) {
   Message message;
   message.kind = MessageKind::kBound;
   message.request = request;
@@ -125,11 +116,13 @@ Status HostFabric::tell_bound(int pe, uint32_t request, Importer& importer, uint
   message.offset = offset;
   message.size = bind.size;
   message.memory_offset = bind.memory_offset;
-  return send(pe, message, memory_.at(bind.memory).fd.get());
+  OwnedFd fd;
+  HEDDLE_RETURN_IF_ERROR(provider_->export_memory(memory_.at(bind.memory).handle, &fd));
+  return send(pe, message, std::move(fd));
 }
 
-void HostFabric::tell_importers(Endpoint& endpoint, const char* what,
-                                const std::function<Status(ImporterKey, Importer&)>& tell) {
+void MappedFabric::tell_importers(Endpoint& endpoint, const char* what,
+                                  const std::function<Status(ImporterKey, Importer&)>& tell) {
   for (auto entry = endpoint.importers.begin(); entry != endpoint.importers.end();) {
     const Status sent = tell(entry->first, entry->second);
     if (sent.is_ok()) {
@@ -142,7 +135,7 @@ void HostFabric::tell_importers(Endpoint& endpoint, const char* what,
   }
 }
 
-void HostFabric::on_ack(int pe, const Message& message) {
+void MappedFabric::on_ack(int pe, const Message& message) {
   for (auto& [id, endpoint] : endpoints_) {
     if (!endpoint.own || endpoint.serial != message.serial) continue;
     const auto entry = endpoint.importers.find(ImporterKey(pe, message.request));
@@ -161,7 +154,7 @@ void HostFabric::on_ack(int pe, const Message& message) {
   // The endpoint was destroyed while the message travelled.
 }
 
-void HostFabric::on_detach(int pe, const Message& message) {
+void MappedFabric::on_detach(int pe, const Message& message) {
   for (auto& [id, endpoint] : endpoints_) {
     if (endpoint.own && endpoint.serial == message.serial) endpoint.importers.erase(ImporterKey(pe, message.request));
   }
@@ -169,10 +162,10 @@ void HostFabric::on_detach(int pe, const Message& message) {
 
 // ---- importer
 
-void HostFabric::on_bound(EndpointId id, Endpoint& import, const Message& message, OwnedFd fd) {
+void MappedFabric::on_bound(EndpointId id, Endpoint& import, const Message& message, OwnedFd fd) {
   const uint64_t offset = message.offset, size = message.size;
   const bool inside = size > 0 && size <= import.size && offset <= import.size - size;
-  const bool aligned = (offset | size | message.memory_offset) % page_bytes() == 0;
+  const bool aligned = (offset | size | message.memory_offset) % unit_ == 0;
   const auto after = import.binds.lower_bound(offset);
   const bool overlaps =
       (after != import.binds.end() && after->first - offset < size) ||
@@ -190,12 +183,12 @@ void HostFabric::on_bound(EndpointId id, Endpoint& import, const Message& messag
   }
   Bind& bind = import.binds[offset];
   bind.size = size;
-  bind.mapping = map_memory(windows_.at(id).base + offset, size, fd.get(), message.memory_offset)
+  bind.mapping = provider_->map_imported(windows_.at(id).base + offset, size, fd, message.memory_offset)
                      .in(format("mapping PE %d's memory at offset %" PRIu64, import.owner, offset));
   answer(import, message, bind.mapping);
 }
 
-void HostFabric::on_unbound(EndpointId id, Endpoint& import, const Message& message) {
+void MappedFabric::on_unbound(EndpointId id, Endpoint& import, const Message& message) {
   uint64_t sum = 0;
   const auto first = import.binds.find(message.offset);
   auto last = first;
@@ -208,20 +201,20 @@ void HostFabric::on_unbound(EndpointId id, Endpoint& import, const Message& mess
                            import.owner, message.size, message.offset);
     return answer(import, message, import.failure);
   }
-  const Status unmapped = unmap_memory(windows_.at(id).base + message.offset, message.size);
+  const Status unmapped = provider_->unmap(windows_.at(id).base + message.offset, message.size);
   import.binds.erase(first, last);
   answer(import, message, unmapped);
 }
 
-void HostFabric::answer(Endpoint& import, const Message& message, const Status& status) {
+void MappedFabric::answer(Endpoint& import, const Message& message, const Status& status) {
   Message ack;
   ack.kind = MessageKind::kAck;
   ack.serial = import.owner_serial;
   ack.request = import.request;
   ack.change = message.change;
   ack.set_status(status);
-  const Status sent = send(import.owner, ack, -1);
+  const Status sent = send(import.owner, ack);
   if (!sent.is_ok() && import.failure.is_ok()) import.failure = sent.in(format("answering PE %d", import.owner));
 }
 
-}  // namespace heddle::host
+}  // namespace heddle::mapped
