@@ -232,8 +232,7 @@ Status ControlChannel::Impl::handle_courier(int pe, Frame* frame) {
   if (frame->bytes > Gather::kMaxBytes) {
     return error(Code::kInvalidValue, "a message of %zu bytes, more than 4096", frame->bytes);
   }
-  // Behind kept messages it must queue; else it goes straight to the receiver.
-  deliver_early();
+  // Behind kept messages it queues: the wake that comes with a receiver delivers them all.
   if (early_.empty() && receiver_.call(pe, frame->body, frame->bytes, std::move(frame->fd))) return Status::ok();
   early_bytes_ += sizeof(Early) + frame->bytes;
   if (early_bytes_ > kEarlyLimit) {
