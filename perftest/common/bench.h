@@ -213,18 +213,25 @@ class LinePingPong {
   LinePingPong(std::atomic<uint64_t>* mine, std::atomic<uint64_t>* theirs, bool first)
       : mine_(mine), theirs_(theirs), first_(first) {}
 
-  /// `rounds` full round trips.
-  void operator()(int rounds) {
+  /// `rounds` full round trips; copy() moves the message's data, if it has any, ahead of each store.
+  template <class Copy>
+  void play(int rounds, Copy copy) {
     for (int round = 0; round < rounds; ++round) {
       ++turn_;
-      if (first_) theirs_->store(turn_, std::memory_order_release);  // release and acquire: a message, not just a value
+      if (first_) send(copy);
       while (mine_->load(std::memory_order_acquire) != turn_) {
       }
-      if (!first_) theirs_->store(turn_, std::memory_order_release);
+      if (!first_) send(copy);
     }
   }
 
  private:
+  template <class Copy>
+  void send(Copy& copy) {
+    copy();
+    theirs_->store(turn_, std::memory_order_release);  // release and acquire: a message, not just a value
+  }
+
   std::atomic<uint64_t>* mine_;
   std::atomic<uint64_t>* theirs_;
   bool first_;

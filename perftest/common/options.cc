@@ -56,7 +56,8 @@ bool parse_options(int argc, char** argv, const char* name, Options* options, in
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   app.add_flag("--bidir", options->bidir, "both PEs move data at once (bandwidth tests)");
-  app.add_flag("!--no-bind", options->bind, "let the system place the PEs instead of one core for each");
+  app.add_flag_callback(
+      "--no-bind", [options] { options->bind = false; }, "let the system place the PEs instead of one core for each");
   app.add_option("--json", options->json, "also write the rows to this file, as one JSON array")->check(writable_file);
   try {
     app.parse(argc, argv);

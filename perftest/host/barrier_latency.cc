@@ -22,7 +22,7 @@ bool measure(perftest::Bench& bench) {
   if (bench.all_true(mine != nullptr && theirs != nullptr)) {
     perftest::LinePingPong raw(mine, theirs, bench.me() == 0);
     timing = bench.times(
-        batch, ours, [&](int rounds) { raw(rounds); }, together);
+        batch, ours, [&](int rounds) { raw.play(rounds, [] {}); }, together);
   } else {
     timing = bench.times(batch, ours, nullptr, together);
   }

@@ -11,7 +11,7 @@ bool measure(perftest::Bench& bench) {
   const int peer = bench.peer();
   return perftest::measure_ping_pong(
       bench, "p_ping_pong", sizeof(uint64_t), lines, 1, [=](uint64_t turn) { pgas::p(flag, turn, peer); },
-      [=](uint64_t turn) { pgas::wait_until_equal(flag, turn); },
+      [=](uint64_t turn) { pgas::wait_until_equal(flag, turn); }, [] {},
       [&](uint64_t turns) { return *flag == turns || bench.fail("the flag does not hold the last turn"); });
 }
 

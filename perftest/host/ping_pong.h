@@ -8,10 +8,11 @@ namespace perftest {
 constexpr int kPingPongBatch = 1000;  ///< round trips a sample
 
 /// Times send(turn) and wait(turn), turn = 1, 2, ...: PE 0 sends first. A row of half round trips; false when a check
-/// failed. `check` runs after the timing on every PE and returns false when its data are wrong.
-template <class Send, class Wait, class Check>
+/// failed. `copy` is the plain twin of the data in a message. `check` runs after the timing on every PE and returns
+/// false when its data are wrong.
+template <class Send, class Wait, class Copy, class Check>
 bool measure_ping_pong(Bench& bench, const char* test, uint64_t bytes, const Lines& lines, int raw_line, Send send,
-                       Wait wait, Check check) {
+                       Wait wait, Copy copy, Check check) {
   const bool first = bench.me() == 0;
   uint64_t turn = 0;
   const auto ours = [&](int rounds) {
@@ -31,7 +32,7 @@ bool measure_ping_pong(Bench& bench, const char* test, uint64_t bytes, const Lin
   LinePingPong raw(mine, theirs, first);
   const auto together = [] { pgas::barrier_all(); };
   const Timing timing = has_raw ? bench.times(
-                                      batch, ours, [&](int rounds) { raw(rounds); }, together)
+                                      batch, ours, [&](int rounds) { raw.play(rounds, copy); }, together)
                                 : bench.times(batch, ours, nullptr, together);
   if (!bench.all_true(check(turn))) return false;
   const double us = timing.us / 2;

@@ -12,6 +12,7 @@ bool measure(perftest::Bench& bench) {
   const int peer = bench.peer();
   std::byte* const source = buffers.source();
   std::byte* const target = buffers.target();
+  std::byte* const twin = buffers.peer_twin();
   for (const uint64_t bytes : bench.options().sizes()) {
     bench.report().progress(std::to_string(bytes) + " bytes");
     // Each PE has its own pattern, and the target holds neither before the first message.
@@ -28,7 +29,11 @@ bool measure(perftest::Bench& bench) {
     if (!perftest::measure_ping_pong(
             bench, "put_signal_ping_pong", bytes, lines, 1,
             [=](uint64_t turn) { pgas::put_signal(target, source, bytes, signal, turn, peer); },
-            [=](uint64_t turn) { pgas::signal_wait_equal(signal, turn); }, check)) {
+            [=](uint64_t turn) { pgas::signal_wait_equal(signal, turn); },
+            [=] {
+              if (twin != nullptr) memcpy(twin, source, bytes);
+            },
+            check)) {
       return false;
     }
   }
@@ -41,5 +46,6 @@ int main(int argc, char** argv) {
   perftest::Options defaults;
   defaults.max_size = 1u << 20;
   return perftest::run(argc, argv, "put_signal_ping_pong", perftest::Figure::kLatency,
-                       "a plain ping-pong on two cache lines, without data; half round trips", defaults, measure);
+                       "memcpy to a plain shared mapping and a ping-pong on two cache lines; half round trips",
+                       defaults, measure);
 }

@@ -12,7 +12,7 @@ bool measure(perftest::Bench& bench) {
   return perftest::measure_ping_pong(
       bench, "signal_ping_pong", sizeof(uint64_t), lines, 1,
       [=](uint64_t turn) { pgas::signal_set(signal, turn, peer); },
-      [=](uint64_t turn) { pgas::signal_wait_equal(signal, turn); },
+      [=](uint64_t turn) { pgas::signal_wait_equal(signal, turn); }, [] {},
       [&](uint64_t turns) { return *signal == turns || bench.fail("the signal does not hold the last turn"); });
 }
 
