@@ -1,4 +1,5 @@
 // Memory in the C API: the symmetric heap, registered buffers, regions.
+#include <cinttypes>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -43,15 +44,15 @@ void* allocate(const char* call, uint64_t bytes, uint64_t alignment, bool zeroed
 /// Every heap begins at a multiple of its stride past a 2 MiB boundary: more than both have, no PE can promise.
 Status check_alignment(const World& w, uint64_t alignment) {
   if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
-    return error(Code::kInvalidValue, "alignment %llu is not a power of two",
-                 static_cast<unsigned long long>(alignment));
+    return error(Code::kInvalidValue, "alignment %" PRIu64 " is not a power of two", alignment);
   }
   constexpr uint64_t kHugePage = uint64_t{2} << 20;
   const auto places = kHugePage | static_cast<uint64_t>(w.view().stride);
   const uint64_t largest = places & (~places + 1);
   if (alignment <= largest) return Status::ok();
-  return error(Code::kInvalidValue, "alignment %llu is over %llu, the largest that the heaps of all PEs have",
-               static_cast<unsigned long long>(alignment), static_cast<unsigned long long>(largest));
+  return error(Code::kInvalidValue,
+               "alignment %" PRIu64 " is over %" PRIu64 ", the largest that the heaps of all PEs have", alignment,
+               largest);
 }
 
 // ---- registered buffers
@@ -75,8 +76,8 @@ Status add_buffer(const void* addr, size_t length) {
     if (next->first + next->second > start) clash = next;
   }
   if (clash != all.buffers.end()) {
-    return error(Code::kInvalidValue, "[%p, +%zu bytes) overlaps the registered buffer [%p, +%zu bytes)", addr, length,
-                 reinterpret_cast<void*>(clash->first), clash->second);
+    return error(Code::kInvalidValue, "[%p, +%zu bytes) overlaps the registered buffer [0x%" PRIxPTR ", +%zu bytes)",
+                 addr, length, clash->first, clash->second);
   }
   all.buffers[start] = length;
   return Status::ok();
@@ -122,8 +123,8 @@ Status start_region(nvshmemx_region_handle_t* handle, const nvshmemx_region_attr
   Registrations& all = registrations();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (all.open_region != 0) {
-    return error(Code::kInvalidValue, "region %llu is open; a process has one at a time: stop it first",
-                 static_cast<unsigned long long>(all.open_region));
+    return error(Code::kInvalidValue, "region %" PRIu64 " is open; a process has one at a time: stop it first",
+                 all.open_region);
   }
   all.open_region = ++all.last_region;
   all.region_hints = hints;
@@ -135,8 +136,8 @@ Status stop_region(nvshmemx_region_handle_t handle) {
   Registrations& all = registrations();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (handle == 0 || handle != all.open_region) {
-    return error(Code::kInvalidValue, "handle %llu is not that of an open region (open: %llu; 0 is none)",
-                 static_cast<unsigned long long>(handle), static_cast<unsigned long long>(all.open_region));
+    return error(Code::kInvalidValue, "handle %" PRIu64 " is not that of an open region (open: %" PRIu64 "; 0 is none)",
+                 handle, all.open_region);
   }
   all.open_region = 0;
   return Status::ok();
