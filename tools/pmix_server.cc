@@ -178,9 +178,16 @@ bool PmixServer::start(const std::string& folder, int ranks, int nodes, std::str
   for (int k = 0; k < nodes; ++k) {
     const Node each = node(k, ranks, nodes);
     std::string members;
-    for (int i = 0; i < each.count; ++i) members += (i ? "," : "") + std::to_string(each.first + i);
-    node_names += (k ? "," : "") + each.name;
-    node_ranks += (k ? ";" : "") + members;
+    for (int i = 0; i < each.count; ++i) {
+      if (i > 0) members += ',';
+      members += std::to_string(each.first + i);
+    }
+    if (k > 0) {
+      node_names += ',';
+      node_ranks += ';';
+    }
+    node_names += each.name;
+    node_ranks += members;
     Attributes about;
     about.add_text(PMIX_HOSTNAME, each.name);
     about.add(PMIX_NODEID, static_cast<uint32_t>(k));
