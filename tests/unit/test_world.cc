@@ -208,6 +208,36 @@ TEST_CASE("a PE that goes away ends the others' barrier with its name") {
   }
 }
 
+TEST_CASE("a survivor that finalizes early takes no memory away from those that still put to it") {
+  ThreadJob job(3);
+  std::vector<Status> statuses(3);
+  std::atomic<bool> gone{false};
+  std::vector<std::thread> threads;
+  for (int pe = 0; pe < 3; ++pe) {
+    threads.emplace_back([&, pe] {
+      std::unique_ptr<World> world;
+      Status& status = statuses[static_cast<size_t>(pe)];
+      status = World::join(test_settings(), std::make_unique<ThreadBootstrap>(job, pe), &world);
+      if (!status.is_ok() || pe == 1) return;
+      char* box = reinterpret_cast<char*>(world->view().my_heap) + 64 * 1024;
+      while (world->control().poison().load(std::memory_order_acquire) == 0) std::this_thread::yield();
+      if (pe == 0) {
+        (void)world->finalize();
+        world.reset();
+        gone.store(true, std::memory_order_release);  // release: after the heap is gone
+      } else {
+        while (!gone.load(std::memory_order_acquire)) std::this_thread::yield();
+        host::p(*world, "p", box, 'x', 0);
+        status = world->barrier_all();
+        (void)world->finalize();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  INFO(statuses[2].text());
+  CHECK(statuses[2].code() == Code::kPeerLost);
+}
+
 TEST_CASE("many init and finalize cycles leave no descriptors and no mappings") {
   const auto count_open = [] {
     int count = 0;

@@ -62,7 +62,8 @@ void MappedFabric::handle(int pe, const Message& message, OwnedFd fd) {
         endpoint.gone = true;
         return;
       case MessageKind::kGone:
-        unmap_all(id, endpoint);
+        // What is mapped stays until the import is destroyed: a PE that goes early, after another was lost, must not
+        // take the addresses away under a put of those that do not know yet.
         endpoint.failure =
             error(Code::kInvalidValue, "PE %d has destroyed its endpoint; destroy this import of it too", pe);
         endpoint.gone = true;
