@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared set-up for the scripts here. Source it: . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # It sets `repo` (the root of the checkout) and defines say, fail, need_packages, build_heddle and mpirun_flags.
 
@@ -84,11 +85,11 @@ need_packages() {
   [ ${#missing[@]} -eq 0 ] && return 0
 
   have apt-get || fail "missing: ${missing[*]} (Debian names), and this system has no apt-get; install them and try again"
-  local install="apt-get install -y --no-install-recommends ${missing[*]}" as_root=()
+  local install=(apt-get install -y --no-install-recommends "${missing[@]}") as_root=()
   if [ "$(id -u)" -ne 0 ]; then
     if ! sudo -n true 2>/dev/null; then
       say "Some packages are missing. Run this once, then try again:"
-      say "  sudo apt-get update && sudo $install"
+      say "  sudo apt-get update && sudo ${install[*]}"
       exit 1
     fi
     as_root=(sudo -n)
@@ -96,10 +97,10 @@ need_packages() {
   say "installing: ${missing[*]}"
   local log
   log=$(mktemp)
-  if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $install; } >"$log" 2>&1; then
+  if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"; } >"$log" 2>&1; then
     tail -n 15 "$log" >&2
     rm -f "$log"
-    fail "could not install the packages; the lines above say why. By hand: apt-get update && $install"
+    fail "could not install the packages; the lines above say why. By hand: apt-get update && ${install[*]}"
   fi
   rm -f "$log"
 }
@@ -109,7 +110,9 @@ need_packages() {
 build_heddle() {
   local dir=$1 log
   shift
-  local configure=(cmake -S "$repo" -B "$dir")
+  local configure=(cmake -S "$repo" -B "$dir") targets=()
+  # shellcheck disable=SC2206  # a list of words
+  if [ -n "${HEDDLE_TARGETS:-}" ]; then targets=(--target $HEDDLE_TARGETS); fi
   # A build folder keeps the generator that it was made with.
   if [ ! -e "$dir/CMakeCache.txt" ] && have ninja; then configure+=(-G Ninja); fi
   if have ccache; then configure+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
@@ -117,7 +120,7 @@ build_heddle() {
   log=$dir/build.log
   say "building in ${dir#"$repo"/}"
   if ! "${configure[@]}" "$@" >"$log" 2>&1 ||
-    ! cmake --build "$dir" -j "$(nproc)" ${HEDDLE_TARGETS:+--target $HEDDLE_TARGETS} >>"$log" 2>&1; then
+    ! cmake --build "$dir" -j "$(nproc)" "${targets[@]}" >>"$log" 2>&1; then
     grep -n -m 20 -E -A 5 'error|Error|FAILED' "$log" >&2 || tail -n 30 "$log" >&2
     fail "the build failed; the whole output is in $log"
   fi
