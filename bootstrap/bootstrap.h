@@ -1,4 +1,5 @@
-// Bootstrap: who am I, who are the others. The one interface that runtime/ calls; its makers are pmix, mpi, uid and solo.
+// Bootstrap: who am I, who are the others. The one interface that runtime/ calls; its makers are pmix, mpi, uid and
+// solo.
 #pragma once
 
 #include <cstddef>
@@ -46,9 +47,9 @@ class Bootstrap {
 
 /// What a process's environment says about how it was started.
 struct LauncherInfo {
-  std::string maker;    ///< "pmix" or "solo": what nvshmem_init would use
-  std::string launcher; ///< e.g. "mpirun", "srun", "heddlerun", "none", for heddle-info
-  Status usable;        ///< failed with one sentence when it cannot work, e.g. "started by srun without --mpi=pmix; ..."
+  std::string maker;     ///< "pmix" or "solo": what nvshmem_init would use
+  std::string launcher;  ///< e.g. "mpirun", "srun", "heddlerun", "none", for heddle-info
+  Status usable;  ///< failed with one sentence when it cannot work, e.g. "started by srun without --mpi=pmix; ..."
 };
 LauncherInfo detect_launcher();
 
