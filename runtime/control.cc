@@ -27,18 +27,18 @@ ControlChannel::Impl::Impl(const Settings& settings, int my_pe, int n_pes)
       n_pes_(n_pes),
       gather_(my_pe, n_pes, [this](int pe, Blob frames) { return links_[pe]->send(std::move(frames)); }) {}
 
-Status ControlChannel::Impl::post(int pe, const void* message, size_t bytes, int fd) {
+Status ControlChannel::Impl::post(uint32_t lane, int pe, const void* message, size_t bytes, int fd) {
   if (pe < 0 || pe >= n_pes_ || pe == my_pe_ || bytes > Gather::kMaxBytes) {
     return error(Code::kInvalidValue, "PE %d cannot send a message of %zu bytes to PE %d of %d; the limit is %zu bytes",
                  my_pe_, bytes, pe, n_pes_, Gather::kMaxBytes);
   }
   if (!usable()) return error(Code::kNotInitialized, "the control channel of PE %d is not connected", my_pe_);
-  return links_[pe]->send(make_frame(FrameOp::kCourier, 0, {{message, bytes}}, fd >= 0), fd);
+  return links_[pe]->send(make_frame(FrameOp::kCourier, lane, {{message, bytes}}, fd >= 0), fd);
 }
 
-void ControlChannel::Impl::receive(Courier::Receiver receiver) {
+void ControlChannel::Impl::receive(uint32_t lane, Courier::Receiver receiver) {
   const bool any = receiver != nullptr;
-  receiver_.set(std::move(receiver));
+  receivers_[lane].set(std::move(receiver));
   if (any && usable() && n_pes_ > 1) wake();
 }
 
@@ -92,16 +92,17 @@ void ControlChannel::Impl::await_parting(Clock::time_point until, bool peers_too
 
 class ControlChannel::Impl::ChannelCourier : public Courier {
  public:
-  explicit ChannelCourier(Impl* channel) : channel_(channel) {}
-  ~ChannelCourier() override { channel_->receive(nullptr); }
+  ChannelCourier(Impl* channel, uint32_t lane) : channel_(channel), lane_(lane) {}
+  ~ChannelCourier() override { channel_->receive(lane_, nullptr); }
   int my_pe() const override { return channel_->my_pe(); }
   Status post(int pe, const void* message, size_t bytes, int fd) override {
-    return channel_->post(pe, message, bytes, fd);
+    return channel_->post(lane_, pe, message, bytes, fd);
   }
-  void receive(Receiver receiver) override { channel_->receive(std::move(receiver)); }
+  void receive(Receiver receiver) override { channel_->receive(lane_, std::move(receiver)); }
 
  private:
   Impl* const channel_;
+  const uint32_t lane_;
 };
 
 // ---- the interface
@@ -126,7 +127,9 @@ Status ControlChannel::connect(const std::vector<ControlPeer>& peers, const JobT
   return impl_->connect(peers, token, deadline);
 }
 
-std::unique_ptr<Courier> ControlChannel::make_courier() { return std::make_unique<Impl::ChannelCourier>(impl_.get()); }
+std::unique_ptr<Courier> ControlChannel::make_courier(uint32_t lane) {
+  return std::make_unique<Impl::ChannelCourier>(impl_.get(), lane);
+}
 
 Status ControlChannel::allgather(const std::string& tag, const void* mine, size_t bytes, void* all, Deadline deadline) {
   if (!impl_->usable()) {

@@ -54,6 +54,9 @@ struct PeerLoss {
   std::string text;  ///< e.g. "PE 3 (pid 4711) ended without nvshmem_finalize"
 };
 
+/// Fabrics that can talk over one channel: that of the heap, and that of the host memory beside a device heap.
+constexpr uint32_t kCourierLanes = 2;
+
 class ControlChannel {
  public:
   /// Opens the listening sockets: Unix always, TCP only when `want_tcp`. Nobody is connected yet.
@@ -69,10 +72,11 @@ class ControlChannel {
   /// After a failure the channel is good for nothing but leave() and destruction.
   Status connect(const std::vector<ControlPeer>& peers, const JobToken& token, Deadline deadline);
 
-  /// Carries the messages of a fabric. One at a time; it must be destroyed before the channel. Messages that come while
+  /// Carries the messages of a fabric. One at a time for each lane (0 to kCourierLanes - 1), whose messages meet only
+  /// couriers of the same lane; it must be destroyed before the channel. Messages that come while
   /// no receiver is named are kept (up to 16 MiB) and delivered in order once there is one. A descriptor for a PE that
   /// is reached over TCP is kNotSupported; a PE that is gone is kPeerLost.
-  std::unique_ptr<Courier> make_courier();
+  std::unique_ptr<Courier> make_courier(uint32_t lane = 0);
 
   /// Gathers `bytes` (at most 4096) from every PE into `all`, in PE order. A collective: every PE calls it in the same
   /// order with the same `tag`; a PE that is in another call (tag) makes all fail with kSymmetry and a text that names

@@ -69,8 +69,8 @@ class ControlChannel::Impl {
 
   Status open(bool want_tcp);
   Status connect(const std::vector<ControlPeer>& peers, const JobToken& token, Deadline deadline);
-  Status post(int pe, const void* message, size_t bytes, int fd);
-  void receive(Courier::Receiver receiver);
+  Status post(uint32_t lane, int pe, const void* message, size_t bytes, int fd);
+  void receive(uint32_t lane, Courier::Receiver receiver);
   void on_loss(std::function<void(const PeerLoss&)> handler);
   void send_exit(int exit_code);
   void leave();
@@ -178,7 +178,7 @@ class ControlChannel::Impl {
   std::atomic<bool> leaving_{false};
   std::atomic<uint32_t> poison_{0};
 
-  Handler<int, const unsigned char*, size_t, OwnedFd> receiver_;
+  Handler<int, const unsigned char*, size_t, OwnedFd> receivers_[kCourierLanes];
   Handler<const PeerLoss&> loss_handler_;
   Handler<int, int> exit_handler_;
 
@@ -196,7 +196,7 @@ class ControlChannel::Impl {
   bool stranger_warned_ = false;
   bool loss_unreported_ = false;
   std::vector<unsigned char> scratch_;
-  std::deque<Early> early_;
+  std::deque<Early> early_[kCourierLanes];
   size_t early_bytes_ = 0;
 };
 

@@ -14,8 +14,8 @@
 namespace heddle {
 namespace {
 
-// The executable's thread-local variables live on this stack too.
-constexpr size_t kStackBytes = 256u << 10;
+// The executable's thread-local variables live on this stack too, and the CUDA driver maps memory on it.
+constexpr size_t kStackBytes = 1u << 20;
 constexpr size_t kScratchBytes = 64u << 10;
 constexpr size_t kEarlyLimit = 16u << 20;
 
@@ -87,7 +87,7 @@ void ControlChannel::Impl::stop() {
     if (link) link->close(closed);
   }
   strangers_.clear();
-  early_.clear();
+  for (auto& kept : early_) kept.clear();
   unix_listener_.reset();
   tcp_listener_.reset();
 }
@@ -232,22 +232,28 @@ Status ControlChannel::Impl::handle_courier(int pe, Frame* frame) {
   if (frame->bytes > Gather::kMaxBytes) {
     return error(Code::kInvalidValue, "a message of %zu bytes, more than 4096", frame->bytes);
   }
+  const uint32_t lane = frame->sequence;
+  if (lane >= kCourierLanes) return error(Code::kInvalidValue, "a message for lane %u of %u", lane, kCourierLanes);
   // Behind kept messages it queues: the wake that comes with a receiver delivers them all.
-  if (early_.empty() && receiver_.call(pe, frame->body, frame->bytes, std::move(frame->fd))) return Status::ok();
+  if (early_[lane].empty() && receivers_[lane].call(pe, frame->body, frame->bytes, std::move(frame->fd)))
+    return Status::ok();
   early_bytes_ += sizeof(Early) + frame->bytes;
   if (early_bytes_ > kEarlyLimit) {
     return error(Code::kOutOfMemory, "more than %zu bytes of messages before there was a receiver", kEarlyLimit);
   }
-  early_.push_back({pe, {frame->body, frame->body + frame->bytes}, std::move(frame->fd)});
+  early_[lane].push_back({pe, {frame->body, frame->body + frame->bytes}, std::move(frame->fd)});
   return Status::ok();
 }
 
 void ControlChannel::Impl::deliver_early() {
-  while (!early_.empty()) {
-    Early& first = early_.front();
-    if (!receiver_.call(first.pe, first.message.data(), first.message.size(), std::move(first.fd))) return;
-    early_bytes_ -= sizeof(Early) + first.message.size();
-    early_.pop_front();
+  for (uint32_t lane = 0; lane < kCourierLanes; ++lane) {
+    std::deque<Early>& kept = early_[lane];
+    while (!kept.empty()) {
+      Early& first = kept.front();
+      if (!receivers_[lane].call(first.pe, first.message.data(), first.message.size(), std::move(first.fd))) break;
+      early_bytes_ -= sizeof(Early) + first.message.size();
+      kept.pop_front();
+    }
   }
 }
 

@@ -237,3 +237,24 @@ TEST_CASE("PEs of one node in different network namespaces use TCP; without it t
   Job other(2, false, {0, 1});
   require_text(other.connect(1, 60), Code::kNotSupported, "PE 0 (pid 1000) runs on another node and has no TCP socket");
 }
+
+TEST_CASE("Messages of one lane reach couriers of that lane only", "[control]") {
+  Job job(2);
+  Inbox inboxes[kCourierLanes];
+  std::unique_ptr<Courier> senders[kCourierLanes], receivers[kCourierLanes];
+  for (uint32_t lane = 0; lane < kCourierLanes; ++lane) {
+    senders[lane] = job[0].make_courier(lane);
+    receivers[lane] = job[1].make_courier(lane);
+  }
+  job.connect_all();
+  REQUIRE(senders[1]->post(1, "early", 5, -1).is_ok());  // kept until its own lane has a receiver
+  receivers[0]->receive(inboxes[0].receiver());
+  REQUIRE(senders[0]->post(1, "zero", 4, -1).is_ok());
+  REQUIRE(inboxes[0].has(1));
+  receivers[1]->receive(inboxes[1].receiver());
+  REQUIRE(senders[1]->post(1, "one", 3, -1).is_ok());
+  REQUIRE(inboxes[1].has(2));
+  CHECK(inboxes[0].messages == std::vector<std::string>{"0:zero"});
+  CHECK(inboxes[1].messages == std::vector<std::string>{"0:early", "0:one"});
+  job.leave_all();
+}
