@@ -194,7 +194,10 @@ void nvshmem_free(void* ptr) {
 void* nvshmem_ptr(const void* ptr, int pe) {
   const World* const w = heddle::world();
   if (HEDDLE_UNLIKELY(w == nullptr)) return report_no_world(__func__), nullptr;
-  return heddle::host::mapped(*w, static_cast<char*>(const_cast<void*>(ptr)), 1, pe);
+  char* const address = static_cast<char*>(const_cast<void*>(ptr));
+  // Its own heap is there for a PE on any fabric.
+  if (pe == w->my_pe() && heddle::device::in_heap(w->view(), address, 1)) return address;
+  return heddle::host::mapped(*w, address, 1, pe);
 }
 
 void* nvshmemx_mc_ptr(nvshmem_team_t, const void*) {
