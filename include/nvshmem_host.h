@@ -58,8 +58,9 @@ int nvshmem_init_thread(int requested, int* provided);
 void nvshmem_query_thread(int* provided);
 /// Joins as `flags` say: NVSHMEMX_INIT_WITH_MPI_COMM (attributes->mpi_comm points to the communicator),
 /// NVSHMEMX_INIT_WITH_UNIQUEID (attributes->args.uid_args), or 0 for what nvshmem_init does (attributes may be NULL).
-/// Structures of versions 1 and 2 are taken; start them from NVSHMEMX_INIT_ATTR_INITIALIZER.
-/// NVSHMEMX_ERROR_INVALID_VALUE for both flags, unknown flags, other versions and missing arguments;
+/// Start the structure from NVSHMEMX_INIT_ATTR_INITIALIZER; only the members that `flags` ask for are read, so that
+/// programs that set nothing but mpi_comm work too.
+/// NVSHMEMX_ERROR_INVALID_VALUE for both flags, unknown flags and missing arguments;
 /// NVSHMEMX_ERROR_NOT_SUPPORTED for NVSHMEMX_INIT_WITH_SHMEM and NVSHMEMX_INIT_THREAD_PES; else what set-up says.
 int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t* attributes);
 /// NVSHMEM_STATUS_NOT_INITIALIZED or NVSHMEM_STATUS_IS_INITIALIZED. Any time.
