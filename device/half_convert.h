@@ -2,9 +2,6 @@
 // halves.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
 #include "device/config.h"
 
 namespace heddle::device {

@@ -1,9 +1,6 @@
 // From a symmetric address to an endpoint handle or a peer's address: one multiply-add, no table.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "device/config.h"
 
 namespace heddle::device {

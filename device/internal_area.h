@@ -2,8 +2,6 @@
 // each.
 #pragma once
 
-#include <cstdint>
-
 #include "device/config.h"
 
 namespace heddle::device {

@@ -1,8 +1,6 @@
 // What a kernel knows of its world: one small copy in constant memory per translation unit, filled by libheddle.
 #pragma once
 
-#include <cstdint>
-
 #include "device/handle.h"
 
 namespace heddle::device {
@@ -15,7 +13,9 @@ enum class DeviceError : uint32_t {
   kBadPe,
   kBadAddress,
   kBadAlignment,
-  kNotInitialized
+  kNotInitialized,
+  kBadArgument,
+  kGlobalExit  ///< no failure: a kernel called nvshmem_global_exit(`bytes`)
 };
 
 /// The first failure of a kernel of this process, in host memory that kernels can write. The host logs it and clears
@@ -32,6 +32,17 @@ struct DeviceErrorRecord {
   char call[40];  ///< name of the device call
 };
 
+/// What a block of a running kernel has registered: donated shared memory and an open region. In device memory, zeroed
+/// when the table is made; a block that leaves something registered only wastes its slot.
+struct BlockSlot {
+  uint64_t owner;   ///< grid and block, 0 free; claimed by compare-exchange
+  uint64_t region;  ///< handle of the open region, 0 none
+  uint32_t hints;   ///< of the open region
+  uint32_t smem;    ///< shared-memory address of donated memory
+  uint32_t smem_bytes;
+  uint32_t regions;  ///< how many regions this slot has seen, so that handles differ
+};
+
 /// All that device code needs; the same bytes in every translation unit. A zeroed state means: no world yet.
 struct DeviceState {
   HeapView view;              ///< of the heap that kernels reach
@@ -41,19 +52,72 @@ struct DeviceState {
   uint32_t tma_policy;        ///< 0 DISABLE, 1 ENABLE, 2 FORCE (NVSHMEM_TMA_POLICY)
   uint32_t node_my_pe;        ///< team queries of NVSHMEMX_TEAM_NODE
   uint32_t node_n_pes;
-  uint32_t version;  ///< kStateVersion of the library that filled it
+  uint32_t version;        ///< kStateVersion of the library that filled it
+  BlockSlot* block_slots;  ///< in memory of this device; nullptr: no regions and no donated shared memory
+  uint32_t slot_count;     ///< a power of two
 };
-constexpr uint32_t kStateVersion = 1;
+constexpr uint32_t kStateVersion = 2;
 
 }  // namespace heddle::device
 
+#if !defined(__CUDACC_RTC__)
 extern "C" {
 /// A translation unit's way to receive the state: copies `bytes` from `state` into its constant memory with its own
-/// CUDA runtime, and returns that runtime's error code.
+/// CUDA runtime, on the current device, and returns that runtime's error code (0: done). Does not wait for kernels.
 typedef int (*heddle_state_receiver)(const void* state, unsigned long bytes);
 /// Called by a static constructor of every translation unit with device code. The receiver is called at init, at
-/// finalize (a zeroed state), when the heap has grown, and at once when the world exists already.
+/// finalize (a zeroed state), when the heap has grown, and at once when the world exists already. With -rdc=true a
+/// receiver can fail until the last translation unit of its program or library has registered: those that failed are
+/// called again at every later registration and at every later change of state.
 void heddle_register_state(heddle_state_receiver receiver);
 /// Called by the matching static destructor (a library that is closed with dlclose).
 void heddle_unregister_state(heddle_state_receiver receiver);
 }
+#endif
+
+// ---- the state of this translation unit
+
+#if defined(__CUDACC_RTC__) || defined(HEDDLE_MODULE)
+// A module that is loaded by hand: nvshmemx_cumodule_init and nvshmemx_culibrary_init find the state by this name.
+// Weak, so that modules may be linked from several translation units. Define HEDDLE_MODULE for cubins and PTX made by
+// nvcc.
+extern "C" {
+__attribute__((weak)) __constant__ heddle::device::DeviceState heddle_device_state_d = {};
+}
+namespace heddle::device {
+HEDDLE_DEVICE HEDDLE_INLINE const DeviceState& device_state() { return heddle_device_state_d; }
+}  // namespace heddle::device
+#elif defined(__CUDACC__)
+namespace heddle::device {
+static __constant__ DeviceState this_unit_state = {};
+#if defined(__CUDA_ARCH__)
+HEDDLE_DEVICE HEDDLE_INLINE const DeviceState& device_state() { return this_unit_state; }
+#else
+/// Own stream and relaxed capture: neither waits for running kernels nor disturbs a capture in another thread.
+static int receive_state(const void* state, unsigned long bytes) {
+  if (bytes != sizeof(DeviceState)) return cudaErrorInvalidValue;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode);
+  if (status != cudaSuccess) return status;
+  cudaStream_t stream = nullptr;
+  status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (status == cudaSuccess) {
+    status = cudaMemcpyToSymbolAsync(this_unit_state, state, bytes, 0, cudaMemcpyHostToDevice, stream);
+    const cudaError_t done = cudaStreamSynchronize(stream);
+    if (status == cudaSuccess) status = done;
+    (void)cudaStreamDestroy(stream);
+  }
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  if (status != cudaSuccess) (void)cudaGetLastError();  // a failure here is the library's to tell, not the program's
+  return status;
+}
+
+struct StateRegistration {
+  explicit StateRegistration(heddle_state_receiver receiver) : receiver_(receiver) { heddle_register_state(receiver_); }
+  ~StateRegistration() { heddle_unregister_state(receiver_); }
+  heddle_state_receiver receiver_;
+};
+static StateRegistration state_registration(&receive_state);
+#endif
+}  // namespace heddle::device
+#endif

@@ -4,9 +4,6 @@
 // returns false, or the value said below.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "device/access.h"
 
 namespace heddle::device {

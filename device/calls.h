@@ -1,0 +1,287 @@
+// The device calls on symmetric addresses, by scope: translate, then the algorithms of rma.h, signal.h, wait.h and
+// sync.h. The C names (nvshmem_device.h) are one-liners over these.
+//
+// Barriers of group calls. Blocking calls meet first, because members may have written the source that others read, and
+// last, because the source may be overwritten and the destination read by any of them. nbi calls do not meet first: the
+// program orders its own writes to the source. They meet last, so that one member's fence, quiet or signal after it
+// covers the whole group's stores.
+//
+// Define HEDDLE_CHECK=1 to have every call check its arguments: PE in range, addresses in the heap, natural alignment,
+// known operators. A wrong call is recorded with its name, block and thread, and ends its threads.
+#pragma once
+
+#include "device/failure.h"
+#include "device/rma.h"
+#include "device/scope.h"
+#include "device/signal.h"
+#include "device/state.h"
+#include "device/sync.h"
+#include "device/wait.h"
+
+#if !defined(HEDDLE_CHECK)
+#define HEDDLE_CHECK 0
+#endif
+
+#if defined(__CUDA_ARCH__)
+namespace heddle::device {
+
+/// Ends the thread when the arguments are wrong, in checking builds.
+HEDDLE_DEVICE HEDDLE_INLINE void check(const char* call, const void* address, uint64_t bytes, int pe,
+                                       uint32_t alignment) {
+  if constexpr (HEDDLE_CHECK != 0) {
+    const HeapView& view = device_state().view;
+    DeviceError error = DeviceError::kNone;
+    if (view.n_pes == 0) {
+      error = DeviceError::kNotInitialized;
+    } else if (!is_pe(view, pe)) {
+      error = DeviceError::kBadPe;
+    } else if (!in_heap(view, address, bytes)) {
+      error = DeviceError::kBadAddress;
+    } else if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
+      error = DeviceError::kBadAlignment;
+    }
+    if (error != DeviceError::kNone) give_up(call, error, pe, address, bytes);
+  }
+}
+HEDDLE_DEVICE HEDDLE_INLINE void check_argument(const char* call, bool good, int pe, const void* address) {
+  if constexpr (HEDDLE_CHECK != 0) {
+    if (!good) give_up(call, DeviceError::kBadArgument, pe, address, 0);
+  }
+}
+
+/// Where this kernel reaches `pe`'s copy of a symmetric object.
+template <class T>
+HEDDLE_DEVICE HEDDLE_INLINE T* at_pe(const char* call, T* address, int pe) {
+  check(call, address, sizeof(T), pe, sizeof(T));
+  return translate(device_state().view, address, pe);
+}
+HEDDLE_DEVICE HEDDLE_INLINE char* at_pe(const char* call, void* address, uint64_t bytes, int pe, uint32_t alignment) {
+  check(call, address, bytes, pe, alignment);
+  return translate(device_state().view, static_cast<char*>(address), pe);
+}
+HEDDLE_DEVICE HEDDLE_INLINE const char* at_pe(const char* call, const void* address, uint64_t bytes, int pe,
+                                              uint32_t alignment) {
+  check(call, address, bytes, pe, alignment);
+  return translate(device_state().view, static_cast<const char*>(address), pe);
+}
+
+// ---- put and get. `bytes` is a multiple of `element`.
+
+template <class Sides, class Scope>
+HEDDLE_DEVICE HEDDLE_INLINE void scope_copy(const Scope& scope, void* destination, const void* source, size_t bytes) {
+  if constexpr (Scope::kIsGroup) {
+    copy<Sides>(scope, destination, source, bytes);
+  } else {
+    copy_by_thread<Sides>(destination, source, bytes);
+  }
+}
+
+template <class Scope, bool kBlocking>
+HEDDLE_DEVICE HEDDLE_INLINE void put(const char* call, void* dest, const void* source, size_t bytes, uint32_t element,
+                                     int pe) {
+  const Scope scope;
+  char* const remote = at_pe(call, dest, bytes, pe, element);
+  if (kBlocking) scope.sync();
+  scope_copy<ToPeer>(scope, remote, source, bytes);
+  scope.sync();
+}
+
+template <class Scope, bool kBlocking>
+HEDDLE_DEVICE HEDDLE_INLINE void get(const char* call, void* dest, const void* source, size_t bytes, uint32_t element,
+                                     int pe) {
+  const Scope scope;
+  const char* const remote = at_pe(call, source, bytes, pe, element);
+  if (kBlocking) scope.sync();
+  scope_copy<FromPeer>(scope, dest, remote, bytes);
+  scope.sync();
+}
+
+/// What strided calls move: a word, or 16 bytes that are aligned to 8 at least.
+template <int kBytes>
+struct StridedElement : WordOf<kBytes> {};
+template <>
+struct StridedElement<16> {
+  using type = Vector;
+};
+
+/// Bytes from the first to past the last element of a strided range; 0 for none.
+HEDDLE_DEVICE HEDDLE_INLINE uint64_t span_of(ptrdiff_t stride, size_t count, size_t element) {
+  return count == 0 ? 0 : (static_cast<uint64_t>(stride) * (count - 1) + 1) * element;
+}
+
+template <class Sides, class Scope, int kBytes>
+HEDDLE_DEVICE HEDDLE_INLINE void strided(const Scope& scope, void* dest, const void* source, ptrdiff_t dst,
+                                         ptrdiff_t sst, size_t count) {
+  scope.sync();
+  if constexpr (kBytes == 16) {
+    if ((reinterpret_cast<uintptr_t>(dest) | reinterpret_cast<uintptr_t>(source)) % 16 != 0) {
+      // Halves of elements, each half strided by twice as many halves.
+      for (int half = 0; half < 2; ++half) {
+        strided_copy_elements<Sides>(scope, static_cast<uint64_t*>(dest) + half,
+                                     static_cast<const uint64_t*>(source) + half, 2 * dst, 2 * sst, count);
+      }
+      scope.sync();
+      return;
+    }
+  }
+  using T = typename StridedElement<kBytes>::type;
+  strided_copy_elements<Sides>(scope, static_cast<T*>(dest), static_cast<const T*>(source), dst, sst, count);
+  scope.sync();
+}
+
+template <class Scope, int kBytes>
+HEDDLE_DEVICE HEDDLE_INLINE void iput(const char* call, void* dest, const void* source, ptrdiff_t dst, ptrdiff_t sst,
+                                      size_t count, int pe) {
+  check_argument(call, dst >= 1 && sst >= 1, pe, dest);
+  strided<ToPeer, Scope, kBytes>(Scope(), at_pe(call, dest, span_of(dst, count, kBytes), pe, min(kBytes, 8)), source,
+                                 dst, sst, count);
+}
+template <class Scope, int kBytes>
+HEDDLE_DEVICE HEDDLE_INLINE void iget(const char* call, void* dest, const void* source, ptrdiff_t dst, ptrdiff_t sst,
+                                      size_t count, int pe) {
+  check_argument(call, dst >= 1 && sst >= 1, pe, source);
+  strided<FromPeer, Scope, kBytes>(Scope(), dest, at_pe(call, source, span_of(sst, count, kBytes), pe, min(kBytes, 8)),
+                                   dst, sst, count);
+}
+
+// ---- signals
+
+/// Stores, the group's barrier, then one release by one member: whoever acquires the signal sees the data.
+template <class Scope, bool kBlocking>
+HEDDLE_DEVICE HEDDLE_INLINE void put_signal(const char* call, void* dest, const void* source, size_t bytes,
+                                            uint32_t element, uint64_t* sig_addr, uint64_t signal, int sig_op, int pe) {
+  const Scope scope;
+  char* const remote = at_pe(call, dest, bytes, pe, element);
+  uint64_t* const remote_signal = at_pe(call, sig_addr, pe);
+  check_argument(call, sig_op == kSignalSet || sig_op == kSignalAdd, pe, sig_addr);
+  if (kBlocking) scope.sync();
+  scope_copy<ToPeer>(scope, remote, source, bytes);
+  scope.sync();
+  if (scope.rank() == 0) signal_release(remote_signal, signal, sig_op);
+}
+
+HEDDLE_DEVICE inline uint64_t wait_for_signal(const char* call, const uint64_t* signal, int cmp, uint64_t reference) {
+  WaitPause pause(call, signal);
+  while (true) {
+    const uint64_t value = load_acquire(signal);
+    if (compare(value, cmp, reference)) return value;
+    if (!pause()) exit_thread();
+  }
+}
+
+HEDDLE_DEVICE inline void wait_for_counter(const char* call, const uint64_t* counter, uint64_t expected) {
+  WaitPause pause(call, counter);
+  while (!counter_reached(load_acquire(counter), expected)) {
+    if (!pause()) exit_thread();
+  }
+}
+
+/// Status as NVSHMEMX_*: 0, or 1 for arguments that are wrong; the same in every thread.
+HEDDLE_DEVICE inline int put_counted(void* dest, const void* source, size_t bytes, uint64_t* counter, int pe) {
+  const HeapView& view = device_state().view;
+  const uint64_t to = heap_offset(view, dest), count_at = heap_offset(view, counter);
+  const bool good = is_pe(view, pe) && in_heap(view, dest, bytes) && in_heap(view, counter, sizeof *counter) &&
+                    source != nullptr && (to | reinterpret_cast<uintptr_t>(source) | bytes) % kVectorBytes == 0 &&
+                    count_at % 256 == 0 && (count_at + sizeof *counter <= to || count_at >= to + bytes);
+  if (!good) return 1;
+  if (bytes == 0) return 0;
+  const BlockScope scope;
+  copy_vectors<ToPeer>(scope, reinterpret_cast<Vector*>(translate(view, static_cast<char*>(dest), pe)),
+                       static_cast<const Vector*>(source), bytes / kVectorBytes);
+  scope.sync();
+  if (scope.rank() == 0) add_release(translate(view, counter, pe), bytes);
+  return 0;
+}
+
+// ---- atomics
+
+template <class T>
+HEDDLE_DEVICE HEDDLE_INLINE T fetch_add(T* remote, T value) {
+  if constexpr (sizeof(T) == 2) {
+    return atomic_fetch_add_half(remote, value);
+  } else {
+    return atomic_fetch_add(remote, value);
+  }
+}
+
+// ---- wait and test: the forms of wait.h with the pause of kernels; giving up ends the thread
+
+template <class T, class References>
+HEDDLE_DEVICE inline void wait_all(const char* call, const T* ivars, size_t count, const int* status, int cmp,
+                                   References references) {
+  WaitPause pause(call, ivars);
+  if (!wait_until_all(ivars, count, status, cmp, references, pause)) exit_thread();
+}
+template <class T, class References>
+HEDDLE_DEVICE inline size_t wait_any(const char* call, const T* ivars, size_t count, const int* status, int cmp,
+                                     References references) {
+  WaitPause pause(call, ivars);
+  const size_t index = wait_until_any(ivars, count, status, cmp, references, pause);
+  if (index == kNone && !empty_set(count, status)) exit_thread();
+  return index;
+}
+template <class T, class References>
+HEDDLE_DEVICE inline size_t wait_some(const char* call, const T* ivars, size_t count, size_t* indices,
+                                      const int* status, int cmp, References references) {
+  WaitPause pause(call, ivars);
+  const size_t found = wait_until_some(ivars, count, indices, status, cmp, references, pause);
+  if (found == 0 && !empty_set(count, status)) exit_thread();
+  return found;
+}
+
+// ---- teams: those whose members follow from the state
+
+/// A team as the PEs first, first + stride, ... of the world, `size` of them.
+struct TeamView {
+  int first, stride, size;
+  HEDDLE_DEVICE int index_of(int pe) const {
+    const int distance = pe - first;
+    if (distance < 0 || distance % stride != 0 || distance / stride >= size) return -1;
+    return distance / stride;
+  }
+};
+HEDDLE_DEVICE inline TeamView team_view(int team) {
+  const DeviceState& state = device_state();
+  const int me = state.view.my_pe, all = state.view.n_pes;
+  const int node_me = static_cast<int>(state.node_my_pe), node_all = static_cast<int>(state.node_n_pes);
+  switch (team) {
+    case 0:  // NVSHMEM_TEAM_WORLD
+      return {0, 1, all};
+    case 1:  // NVSHMEM_TEAM_SHARED
+      if (state.view.direct != 0) return {0, 1, all};
+      return {me - node_me, 1, node_all};
+    case 2:  // NVSHMEMX_TEAM_NODE
+      return {me - node_me, 1, node_all};
+    case 3:  // NVSHMEMX_TEAM_SAME_MYPE_NODE
+      return {node_me, node_all, node_all == 0 ? 0 : all / node_all};
+    case 4:  // same GPU and its leaders, multicast: this PE alone
+    case 5:
+    case 6:
+      return {me, 1, 1};
+    default:
+      return {0, 1, 0};
+  }
+}
+
+/// barrier and sync of a team. Status as NVSHMEMX_*: 1 for no such team, 3 for teams that kernels cannot meet in yet.
+template <class Scope>
+HEDDLE_DEVICE HEDDLE_INLINE int meet_team(const char* call, int team) {
+  const Scope scope;
+  const TeamView view = team_view(team);
+  if (view.size == 0) return 1;
+  if (view.size == device_state().view.n_pes) {
+    if (!barrier_of_all(call, scope)) exit_thread();
+    return 0;
+  }
+  if (view.size != 1) return 3;
+  scope.sync();
+  fence_system();
+  return 0;
+}
+template <class Scope>
+HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call) {
+  if (!barrier_of_all(call, Scope())) exit_thread();
+}
+
+}  // namespace heddle::device
+#endif

@@ -1,0 +1,277 @@
+// Device bodies of the names that host and kernels share; nvshmem_host.h declares them and says what each does.
+// Included by nvshmem_device.h, in device passes only: the host compiler must not see them.
+#pragma once
+
+#define HEDDLE_HD_BODY __host__ __device__ HEDDLE_INLINE
+
+extern "C" {
+
+// ---- queries
+
+HEDDLE_HD_BODY int nvshmem_my_pe(void) { return heddle::device::device_state().view.my_pe; }
+HEDDLE_HD_BODY int nvshmem_n_pes(void) { return heddle::device::device_state().view.n_pes; }
+HEDDLE_HD_BODY void nvshmem_info_get_version(int* major, int* minor) {
+  if (major != nullptr) *major = NVSHMEM_MAJOR_VERSION;
+  if (minor != nullptr) *minor = NVSHMEM_MINOR_VERSION;
+}
+HEDDLE_HD_BODY void nvshmem_info_get_name(char* name) {
+  const char* const text = NVSHMEM_VENDOR_STRING;
+  for (size_t i = 0; name != nullptr && i < sizeof NVSHMEM_VENDOR_STRING; ++i) name[i] = text[i];
+}
+HEDDLE_HD_BODY void nvshmemx_vendor_get_version_info(int* major, int* minor, int* patch) {
+  if (major != nullptr) *major = NVSHMEM_VENDOR_MAJOR_VERSION;
+  if (minor != nullptr) *minor = NVSHMEM_VENDOR_MINOR_VERSION;
+  if (patch != nullptr) *patch = NVSHMEM_VENDOR_PATCH_VERSION;
+}
+HEDDLE_HD_BODY void* nvshmem_ptr(const void* ptr, int pe) {
+  using namespace heddle::device;
+  const HeapView& view = device_state().view;
+  if (view.direct == 0 || !is_pe(view, pe) || !in_heap(view, ptr, 1)) return nullptr;
+  return const_cast<void*>(static_cast<const void*>(translate(view, static_cast<const char*>(ptr), pe)));
+}
+HEDDLE_HD_BODY void* nvshmemx_mc_ptr(nvshmem_team_t, const void*) { return nullptr; }
+
+/// Leaves the wish in the failure record, for the host to carry out, and ends the thread.
+HEDDLE_HD_BODY void nvshmem_global_exit(int status) {
+  heddle::device::give_up("nvshmem_global_exit", heddle::device::DeviceError::kGlobalExit, -1, nullptr,
+                          static_cast<uint64_t>(status));
+}
+
+HEDDLE_HD_BODY int nvshmem_team_my_pe(nvshmem_team_t team) {
+  const auto view = heddle::device::team_view(team);
+  return view.size == 0 ? -1 : view.index_of(heddle::device::device_state().view.my_pe);
+}
+HEDDLE_HD_BODY int nvshmem_team_n_pes(nvshmem_team_t team) {
+  const int size = heddle::device::team_view(team).size;
+  return size == 0 ? -1 : size;
+}
+HEDDLE_HD_BODY int nvshmem_team_translate_pe(nvshmem_team_t src_team, int src_pe, nvshmem_team_t dest_team) {
+  const auto from = heddle::device::team_view(src_team), to = heddle::device::team_view(dest_team);
+  if (src_pe < 0 || src_pe >= from.size || to.size == 0) return -1;
+  return to.index_of(from.first + src_pe * from.stride);
+}
+HEDDLE_HD_BODY int nvshmemx_region_is_active(uint32_t hints, int* active) {
+  if (active == nullptr) return NVSHMEMX_ERROR_INVALID_VALUE;
+  *active = heddle::device::region_is_active(hints) ? 1 : 0;
+  return NVSHMEMX_SUCCESS;
+}
+
+// ---- order and synchronisation
+
+HEDDLE_HD_BODY void nvshmem_fence(void) { heddle::device::fence_release(); }
+HEDDLE_HD_BODY void nvshmem_quiet(void) { heddle::device::fence_system(); }
+/// Sources have been read when a put returns.
+HEDDLE_HD_BODY void nvshmemx_flush(void) {}
+HEDDLE_HD_BODY void nvshmem_barrier_all(void) {
+  heddle::device::meet_all<heddle::device::ThreadScope>("nvshmem_barrier_all");
+}
+HEDDLE_HD_BODY void nvshmem_sync_all(void) {
+  heddle::device::meet_all<heddle::device::ThreadScope>("nvshmem_sync_all");
+}
+HEDDLE_HD_BODY int nvshmem_barrier(nvshmem_team_t team) {
+  return heddle::device::meet_team<heddle::device::ThreadScope>("nvshmem_barrier", team);
+}
+HEDDLE_HD_BODY int nvshmem_team_sync(nvshmem_team_t team) {
+  return heddle::device::meet_team<heddle::device::ThreadScope>("nvshmem_team_sync", team);
+}
+
+// ---- put and get
+
+#define HEDDLE_RMA_BODY(PUT, GET, TYPE, ELEMENT, NBI, BLOCKING)                                                      \
+  HEDDLE_HD_BODY void nvshmem_##PUT##NBI(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                    \
+    heddle::device::put<heddle::device::ThreadScope, BLOCKING>("nvshmem_" #PUT #NBI, dest, source, nelems * ELEMENT, \
+                                                               ELEMENT, pe);                                         \
+  }                                                                                                                  \
+  HEDDLE_HD_BODY void nvshmem_##GET##NBI(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                    \
+    heddle::device::get<heddle::device::ThreadScope, BLOCKING>("nvshmem_" #GET #NBI, dest, source, nelems * ELEMENT, \
+                                                               ELEMENT, pe);                                         \
+  }                                                                                                                  \
+  HEDDLE_HD_BODY void nvshmem_##PUT##_signal##NBI(TYPE* dest, const TYPE* source, size_t nelems, uint64_t* sig_addr, \
+                                                  uint64_t signal, int sig_op, int pe) {                             \
+    heddle::device::put_signal<heddle::device::ThreadScope, BLOCKING>(                                               \
+        "nvshmem_" #PUT "_signal" #NBI, dest, source, nelems * ELEMENT, ELEMENT, sig_addr, signal, sig_op, pe);      \
+  }
+#define HEDDLE_STRIDED_BODY(IPUT, IGET, TYPE, ELEMENT)                                                                \
+  HEDDLE_HD_BODY void nvshmem_##IPUT(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems,     \
+                                     int pe) {                                                                        \
+    heddle::device::iput<heddle::device::ThreadScope, ELEMENT>("nvshmem_" #IPUT, dest, source, dst, sst, nelems, pe); \
+  }                                                                                                                   \
+  HEDDLE_HD_BODY void nvshmem_##IGET(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems,     \
+                                     int pe) {                                                                        \
+    heddle::device::iget<heddle::device::ThreadScope, ELEMENT>("nvshmem_" #IGET, dest, source, dst, sst, nelems, pe); \
+  }
+#define HEDDLE_TYPED_BODIES(NAME, TYPE)                                                           \
+  HEDDLE_RMA_BODY(NAME##_put, NAME##_get, TYPE, sizeof(TYPE), , true)                             \
+  HEDDLE_RMA_BODY(NAME##_put, NAME##_get, TYPE, sizeof(TYPE), _nbi, false)                        \
+  HEDDLE_STRIDED_BODY(NAME##_iput, NAME##_iget, TYPE, sizeof(TYPE))                               \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_p(TYPE* dest, const TYPE value, int pe) {                  \
+    heddle::device::store_relaxed(heddle::device::at_pe("nvshmem_" #NAME "_p", dest, pe), value); \
+  }                                                                                               \
+  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_g(const TYPE* src, int pe) {                               \
+    return heddle::device::load_relaxed(heddle::device::at_pe("nvshmem_" #NAME "_g", src, pe));   \
+  }
+HEDDLE_RMA_TYPES(HEDDLE_TYPED_BODIES)
+#undef HEDDLE_TYPED_BODIES
+
+#define HEDDLE_SIZED_BODIES(BITS)                                      \
+  HEDDLE_RMA_BODY(put##BITS, get##BITS, void, (BITS / 8), , true)      \
+  HEDDLE_RMA_BODY(put##BITS, get##BITS, void, (BITS / 8), _nbi, false) \
+  HEDDLE_STRIDED_BODY(iput##BITS, iget##BITS, void, (BITS / 8))
+HEDDLE_SIZES(HEDDLE_SIZED_BODIES)
+#undef HEDDLE_SIZED_BODIES
+HEDDLE_RMA_BODY(putmem, getmem, void, 1, , true)
+HEDDLE_RMA_BODY(putmem, getmem, void, 1, _nbi, false)
+#undef HEDDLE_RMA_BODY
+#undef HEDDLE_STRIDED_BODY
+
+// ---- signals
+
+HEDDLE_HD_BODY void nvshmemx_signal_op(uint64_t* sig_addr, uint64_t signal, int sig_op, int pe) {
+  heddle::device::check_argument("nvshmemx_signal_op", sig_op == NVSHMEM_SIGNAL_SET || sig_op == NVSHMEM_SIGNAL_ADD, pe,
+                                 sig_addr);
+  heddle::device::signal_relaxed(heddle::device::at_pe("nvshmemx_signal_op", sig_addr, pe), signal, sig_op);
+}
+HEDDLE_HD_BODY uint64_t nvshmem_signal_fetch(uint64_t* sig_addr) { return heddle::device::load_acquire(sig_addr); }
+HEDDLE_HD_BODY uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val) {
+  return heddle::device::wait_for_signal("nvshmem_signal_wait_until", sig_addr, cmp, cmp_val);
+}
+HEDDLE_HD_BODY uint64_t nvshmemx_signal_counted_load(const uint64_t* signal_addr) {
+  return heddle::device::load_relaxed(signal_addr);
+}
+HEDDLE_HD_BODY void nvshmemx_signal_counted_wait_until(const uint64_t* signal_addr, uint64_t expected) {
+  heddle::device::wait_for_counter("nvshmemx_signal_counted_wait_until", signal_addr, expected);
+}
+HEDDLE_HD_BODY void nvshmemx_signal_counted_reset(uint64_t* signal_addr) {
+  heddle::device::store_relaxed(signal_addr, uint64_t{0});
+}
+
+// ---- atomics
+
+#define HEDDLE_AT(NAME, OP) heddle::device::at_pe("nvshmem_" #NAME "_atomic_" #OP, dest, pe)
+#define HEDDLE_EXTENDED_BODIES(NAME, TYPE)                                           \
+  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_atomic_fetch(const TYPE* dest, int pe) {      \
+    return heddle::device::load_relaxed(HEDDLE_AT(NAME, fetch));                     \
+  }                                                                                  \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_atomic_set(TYPE* dest, TYPE value, int pe) {  \
+    heddle::device::store_relaxed(HEDDLE_AT(NAME, set), value);                      \
+  }                                                                                  \
+  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_atomic_swap(TYPE* dest, TYPE value, int pe) { \
+    return heddle::device::atomic_exchange(HEDDLE_AT(NAME, swap), value);            \
+  }
+HEDDLE_AMO_EXTENDED_TYPES(HEDDLE_EXTENDED_BODIES)
+#undef HEDDLE_EXTENDED_BODIES
+
+#define HEDDLE_STANDARD_BODIES(NAME, TYPE)                                                              \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_atomic_inc(TYPE* dest, int pe) {                                 \
+    (void)heddle::device::fetch_add(HEDDLE_AT(NAME, inc), static_cast<TYPE>(1));                        \
+  }                                                                                                     \
+  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_atomic_fetch_inc(TYPE* dest, int pe) {                           \
+    return heddle::device::fetch_add(HEDDLE_AT(NAME, fetch_inc), static_cast<TYPE>(1));                 \
+  }                                                                                                     \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_atomic_add(TYPE* dest, TYPE value, int pe) {                     \
+    (void)heddle::device::fetch_add(HEDDLE_AT(NAME, add), value);                                       \
+  }                                                                                                     \
+  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_atomic_fetch_add(TYPE* dest, TYPE value, int pe) {               \
+    return heddle::device::fetch_add(HEDDLE_AT(NAME, fetch_add), value);                                \
+  }                                                                                                     \
+  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_atomic_compare_swap(TYPE* dest, TYPE cond, TYPE value, int pe) { \
+    return heddle::device::atomic_compare_exchange(HEDDLE_AT(NAME, compare_swap), cond, value);         \
+  }
+HEDDLE_AMO_STANDARD_TYPES(HEDDLE_STANDARD_BODIES)
+#undef HEDDLE_STANDARD_BODIES
+
+#define HEDDLE_BITWISE_BODY(NAME, TYPE, OP)                                                \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_atomic_##OP(TYPE* dest, TYPE value, int pe) {       \
+    (void)heddle::device::atomic_fetch_##OP(HEDDLE_AT(NAME, OP), value);                   \
+  }                                                                                        \
+  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_atomic_fetch_##OP(TYPE* dest, TYPE value, int pe) { \
+    return heddle::device::atomic_fetch_##OP(HEDDLE_AT(NAME, fetch_##OP), value);          \
+  }
+#define HEDDLE_BITWISE_BODIES(NAME, TYPE) \
+  HEDDLE_BITWISE_BODY(NAME, TYPE, and)    \
+  HEDDLE_BITWISE_BODY(NAME, TYPE, or)     \
+  HEDDLE_BITWISE_BODY(NAME, TYPE, xor)
+HEDDLE_AMO_BITWISE_TYPES(HEDDLE_BITWISE_BODIES)
+#undef HEDDLE_BITWISE_BODIES
+#undef HEDDLE_BITWISE_BODY
+#undef HEDDLE_AT
+
+#define HEDDLE_FLOAT_BODIES(NAME, TYPE)                                                                              \
+  HEDDLE_HD_BODY void nvshmemx_##NAME##_atomic_add(TYPE* dest, TYPE value, int pe) {                                 \
+    (void)heddle::device::fetch_add(heddle::device::at_pe("nvshmemx_" #NAME "_atomic_add", dest, pe), value);        \
+  }                                                                                                                  \
+  HEDDLE_HD_BODY TYPE nvshmemx_##NAME##_atomic_fetch_add(TYPE* dest, TYPE value, int pe) {                           \
+    return heddle::device::fetch_add(heddle::device::at_pe("nvshmemx_" #NAME "_atomic_fetch_add", dest, pe), value); \
+  }
+HEDDLE_AMO_FLOAT_TYPES(HEDDLE_FLOAT_BODIES)
+#undef HEDDLE_FLOAT_BODIES
+
+// ---- wait and test
+
+#define HEDDLE_WAIT_BODIES(NAME, TYPE)                                                                                 \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_wait_until(TYPE* ivar, int cmp, TYPE cmp_value) {                               \
+    heddle::device::wait_all("nvshmem_" #NAME "_wait_until", ivar, 1, nullptr, cmp,                                    \
+                             heddle::device::OneValue<TYPE>{cmp_value});                                               \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_wait_until_all(TYPE* ivars, size_t nelems, const int* status, int cmp,          \
+                                                      TYPE cmp_value) {                                                \
+    heddle::device::wait_all("nvshmem_" #NAME "_wait_until_all", ivars, nelems, status, cmp,                           \
+                             heddle::device::OneValue<TYPE>{cmp_value});                                               \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_wait_until_any(TYPE* ivars, size_t nelems, const int* status, int cmp,        \
+                                                        TYPE cmp_value) {                                              \
+    return heddle::device::wait_any("nvshmem_" #NAME "_wait_until_any", ivars, nelems, status, cmp,                    \
+                                    heddle::device::OneValue<TYPE>{cmp_value});                                        \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_wait_until_some(TYPE* ivars, size_t nelems, size_t* indices,                  \
+                                                         const int* status, int cmp, TYPE cmp_value) {                 \
+    return heddle::device::wait_some("nvshmem_" #NAME "_wait_until_some", ivars, nelems, indices, status, cmp,         \
+                                     heddle::device::OneValue<TYPE>{cmp_value});                                       \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY void nvshmem_##NAME##_wait_until_all_vector(TYPE* ivars, size_t nelems, const int* status, int cmp,   \
+                                                             TYPE* cmp_values) {                                       \
+    heddle::device::wait_all("nvshmem_" #NAME "_wait_until_all_vector", ivars, nelems, status, cmp, cmp_values);       \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_wait_until_any_vector(TYPE* ivars, size_t nelems, const int* status, int cmp, \
+                                                               TYPE* cmp_values) {                                     \
+    return heddle::device::wait_any("nvshmem_" #NAME "_wait_until_any_vector", ivars, nelems, status, cmp,             \
+                                    cmp_values);                                                                       \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_wait_until_some_vector(TYPE* ivars, size_t nelems, size_t* indices,           \
+                                                                const int* status, int cmp, TYPE* cmp_values) {        \
+    return heddle::device::wait_some("nvshmem_" #NAME "_wait_until_some_vector", ivars, nelems, indices, status, cmp,  \
+                                     cmp_values);                                                                      \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY int nvshmem_##NAME##_test(TYPE* ivar, int cmp, TYPE cmp_value) {                                      \
+    return heddle::device::test(ivar, cmp, cmp_value) ? 1 : 0;                                                         \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY int nvshmem_##NAME##_test_all(TYPE* ivars, size_t nelems, const int* status, int cmp,                 \
+                                               TYPE cmp_value) {                                                       \
+    return heddle::device::test_all(ivars, nelems, status, cmp, heddle::device::OneValue<TYPE>{cmp_value}) ? 1 : 0;    \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_any(TYPE* ivars, size_t nelems, const int* status, int cmp,              \
+                                                  TYPE cmp_value) {                                                    \
+    return heddle::device::test_any(ivars, nelems, status, cmp, heddle::device::OneValue<TYPE>{cmp_value});            \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_some(TYPE* ivars, size_t nelems, size_t* indices, const int* status,     \
+                                                   int cmp, TYPE cmp_value) {                                          \
+    return heddle::device::test_some(ivars, nelems, indices, status, cmp, heddle::device::OneValue<TYPE>{cmp_value});  \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY int nvshmem_##NAME##_test_all_vector(TYPE* ivars, size_t nelems, const int* status, int cmp,          \
+                                                      TYPE* cmp_values) {                                              \
+    return heddle::device::test_all(ivars, nelems, status, cmp, cmp_values) ? 1 : 0;                                   \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_any_vector(TYPE* ivars, size_t nelems, const int* status, int cmp,       \
+                                                         TYPE* cmp_values) {                                           \
+    return heddle::device::test_any(ivars, nelems, status, cmp, cmp_values);                                           \
+  }                                                                                                                    \
+  HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_some_vector(TYPE* ivars, size_t nelems, size_t* indices,                 \
+                                                          const int* status, int cmp, TYPE* cmp_values) {              \
+    return heddle::device::test_some(ivars, nelems, indices, status, cmp, cmp_values);                                 \
+  }
+HEDDLE_WAIT_TYPES(HEDDLE_WAIT_BODIES)
+#undef HEDDLE_WAIT_BODIES
+
+}  // extern "C"
+
+#undef HEDDLE_HD_BODY

@@ -1,0 +1,46 @@
+// Barriers of all PEs, called by one group of threads of each (OpenSHMEM 1.5, 9.11). Flat: everybody tells everybody,
+// in one step for any number of PEs.
+//
+// The slots lie in the internal area of every heap: PE p announces its n-th arrival by writing n into its slot at each
+// PE. A PE's count of barriers lies there too, so that kernels continue where earlier kernels ended. One group at a
+// time calls: barriers of one PE are ordered, as with every collective.
+#pragma once
+
+#include "device/failure.h"
+#include "device/internal_area.h"
+#include "device/scope.h"
+
+#if defined(__CUDA_ARCH__)
+namespace heddle::device {
+
+/// Returns when every PE has come. What any thread of the group, and any thread ordered before it, has stored or put is
+/// then visible to every PE: so this is barrier as well as sync. False for all members when a wait gave up.
+template <class Scope>
+HEDDLE_DEVICE bool barrier_of_all(const char* call, const Scope& scope) {
+  const HeapView& view = device_state().view;
+  const InternalArea area(static_cast<uint64_t>(view.n_pes));
+  const auto count_address = reinterpret_cast<uint64_t*>(view.my_heap + area.device_epoch());
+  const auto mine = reinterpret_cast<uint64_t*>(view.my_heap + area.device_slot(static_cast<uint64_t>(view.my_pe)));
+  scope.sync();
+  // Read after the group has met, since a member wrote it at the end of the last barrier.
+  const uint64_t arrival = load_relaxed(count_address) + 1;
+  // Puts are plain stores, so one fence completes them for every PE. Each announcing member issues its own: with the
+  // group's barrier before it, it covers what the others have stored.
+  if (scope.rank() < view.n_pes) fence_system();
+  for (int pe = scope.rank(); pe < view.n_pes; pe += scope.size()) {
+    store_relaxed(translate(view, mine, pe), arrival);  // ordered by the fence
+  }
+  bool arrived = true;
+  for (int pe = scope.rank(); pe < view.n_pes && arrived; pe += scope.size()) {
+    const auto slot = reinterpret_cast<const uint64_t*>(view.my_heap + area.device_slot(static_cast<uint64_t>(pe)));
+    WaitPause pause(call, slot, pe);
+    // Acquire: what that PE stored before it came is visible. It may have come to the next barrier already.
+    while (arrived && static_cast<int64_t>(load_acquire(slot) - arrival) < 0) arrived = pause();
+  }
+  const bool failed = scope.any(!arrived);
+  if (scope.rank() == 0 && !failed) store_relaxed(count_address, arrival);
+  return !failed;
+}
+
+}  // namespace heddle::device
+#endif
