@@ -216,7 +216,7 @@ class MpiBootstrap : public Bootstrap {
     header.bytes = bytes;
     const size_t first = std::min(bytes, kFirst);
     std::string out(reinterpret_cast<const char*>(&header), sizeof header);
-    if (first > 0) out.append(mine, first);
+    if (mine && first > 0) out.append(mine, first);
     out.resize(kFirstMessage);
     std::vector<std::string> in;
     HEDDLE_RETURN_IF_ERROR(round(std::move(out), &in, deadline));

@@ -121,10 +121,9 @@ struct FenceWaiter : Waiter {
 
 /// Records as they were found, by position in the list of ranks asked for.
 struct GetWaiter : Waiter {
-  explicit GetWaiter(size_t count) : found(count), records(count) {}
-  std::vector<bool> found;
+  explicit GetWaiter(size_t count) : records(count), directive(flag(PMIX_IMMEDIATE)) {}
   std::vector<std::string> records;
-  pmix_info_t directive = {};
+  pmix_info_t directive;
 };
 
 struct GetTicket {
@@ -144,7 +143,6 @@ void on_value(pmix_status_t status, pmix_value_t* value, void* data) {
   GetWaiter& waiter = *ticket->waiter;
   std::lock_guard<std::mutex> lock(waiter.mutex);
   if (status == PMIX_SUCCESS && value && value->type == PMIX_BYTE_OBJECT && value->data.bo.bytes) {
-    waiter.found[ticket->index] = true;
     waiter.records[ticket->index].assign(value->data.bo.bytes, value->data.bo.size);
   }
   waiter.finish_one();
@@ -230,12 +228,12 @@ class Session {
                        ? "timed out in an exchange among %d ranks, though every rank has published its record"
                        : "timed out in an exchange among %d ranks: no record from %s; look whether they run, "
                          "call nvshmem_init too, and raise HEDDLE_TIMEOUT if they are only late",
-                   size_, rank_list(missing).c_str());
+                   size_, describe(missing).c_str());
     }
     if (!missing.empty()) {
       return error(Code::kPeerLost,
-                   "no record from %s of %d in an exchange (PMIx says %s): they ended before or while they took part",
-                   rank_list(missing).c_str(), size_, pmix_.error_string(fence));
+                   "no record from %s in an exchange among %d ranks (PMIx says %s): ended before or while taking part",
+                   describe(missing).c_str(), size_, pmix_.error_string(fence));
     }
     if (fence != PMIX_SUCCESS) {
       return error(
@@ -329,6 +327,17 @@ class Session {
     }
   }
 
+  /// Names ranks that left no record. Records of other nodes come only with the end of the fence, so when one of this
+  /// node is missing too, that one is to blame and nothing is known of the others.
+  std::string describe(const std::vector<int>& missing) const {
+    std::vector<int> here, elsewhere;
+    for (int each : missing) (node_of(each) == node_of(rank()) ? here : elsewhere).push_back(each);
+    if (here.empty())
+      return rank_list(missing) + " (of another node, where any of them may be the one that is missing)";
+    if (elsewhere.empty()) return rank_list(missing);
+    return rank_list(here) + " (nothing is known of " + rank_list(elsewhere) + " of other nodes)";
+  }
+
   /// The name of the present generation's note. The shared-memory stores of PMIx replace a record when its name comes
   /// again, so two names in turn keep the launcher from growing: no rank is ever more than one exchange ahead. Other
   /// stores cache what was read once, so there every generation needs a name of its own.
@@ -345,7 +354,7 @@ class Session {
   Status publish(const RecordHeader& header, const void* bytes) {
     std::string note(reinterpret_cast<const char*>(&header), sizeof header);
     std::string record = note;
-    if (header.bytes > 0) record.append(static_cast<const char*>(bytes), header.bytes);
+    if (bytes && header.bytes > 0) record.append(static_cast<const char*>(bytes), header.bytes);
     pmix_status_t rc = put(note_key(), &note);
     if (rc == PMIX_SUCCESS) rc = put(record_key(header.bytes), &record);
     if (rc == PMIX_SUCCESS) rc = pmix_.commit();
@@ -362,11 +371,23 @@ class Session {
     return pmix_.put(PMIX_GLOBAL, key.c_str(), &value);
   }
 
-  /// Asks for the records of `ranks`, all at once; what is not there by `deadline` stays unfound.
-  std::shared_ptr<GetWaiter> get_records(const std::string& key, const std::vector<int>& ranks, const char* directive,
-                                         Deadline deadline) {
+  /// What the collecting fence left in this process of the records of `ranks`; "" where there is none. Not by
+  /// PMIx_Get_nb: PMIx 4.2 loses the memory of a value that it finds at once.
+  std::vector<std::string> get_local(const std::string& key, const std::vector<int>& ranks) {
+    const auto use = [](const pmix_value_t& value, void* to) {
+      if (value.data.bo.bytes) static_cast<std::string*>(to)->assign(value.data.bo.bytes, value.data.bo.size);
+    };
+    std::vector<std::string> records(ranks.size());
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      get_value(static_cast<pmix_rank_t>(ranks[i]), key.c_str(), PMIX_BYTE_OBJECT, use, &records[i]);
+    }
+    return records;
+  }
+
+  /// What the node's server has of them by `deadline`. All are asked for at once, and a server that hangs cannot hold
+  /// us.
+  std::vector<std::string> get_from_server(const std::string& key, const std::vector<int>& ranks, Deadline deadline) {
     auto waiter = std::make_shared<GetWaiter>(ranks.size());
-    waiter->directive = flag(directive);
     waiter->pending = ranks.size();
     for (size_t i = 0; i < ranks.size(); ++i) {
       const pmix_proc_t proc = process(self_, static_cast<pmix_rank_t>(ranks[i]));
@@ -380,32 +401,29 @@ class Session {
     }
     std::unique_lock<std::mutex> lock(waiter->mutex);
     waiter->wait(lock, deadline);
-    return waiter;
+    return waiter->records;
   }
 
   /// Calls use(rank, header, record) for each of `wanted` whose record of the present generation is named `key`, and
   /// leaves in `wanted` those that have none.
   template <class Use>
   void visit_records(const std::string& key, std::vector<int>* wanted, Deadline deadline, const Use& use) {
-    // First what the collecting fence left in this process, then what the node's server has: some stores need that.
-    for (const char* directive : {PMIX_OPTIONAL, PMIX_IMMEDIATE}) {
-      const std::shared_ptr<GetWaiter> waiter = get_records(key, *wanted, directive, deadline);
+    const auto take = [&](const std::vector<std::string>& records) {
       std::vector<int> missing;
-      std::lock_guard<std::mutex> lock(waiter->mutex);
-      for (size_t i = 0; i < wanted->size(); ++i) {
+      for (size_t i = 0; i < records.size(); ++i) {
         RecordHeader header;
-        const std::string& record = waiter->records[i];
-        const bool whole = waiter->found[i] && record.size() >= sizeof header;
-        if (whole) std::memcpy(&header, record.data(), sizeof header);
+        const bool whole = records[i].size() >= sizeof header;
+        if (whole) std::memcpy(&header, records[i].data(), sizeof header);
         if (whole && header.magic == RecordHeader::kMagic && header.generation == generation_) {
-          use((*wanted)[i], header, record);
+          use((*wanted)[i], header, records[i]);
         } else {
           missing.push_back((*wanted)[i]);  // nothing, or the record of a former exchange
         }
       }
       *wanted = std::move(missing);
-      if (wanted->empty()) return;
-    }
+    };
+    take(get_local(key, *wanted));
+    if (!wanted->empty()) take(get_from_server(key, *wanted, deadline));  // some stores keep all there
   }
 
   /// Reads every rank's record of this exchange into `all`, and lists the ranks that have none.

@@ -1,5 +1,6 @@
 #include "tools/pmix_server.h"
 
+#include <dlfcn.h>
 #include <pmix.h>
 #include <pmix_server.h>
 #include <sys/eventfd.h>
@@ -162,6 +163,11 @@ bool PmixServer::start(const std::string& folder, int ranks, int nodes, std::str
   if (!mailbox().event.valid()) {
     *reason = std::string("cannot make an event descriptor: ") + std::strerror(errno);
     return false;
+  }
+  // When ranks are killed in the middle of a message, libevent inside libpmix complains on stderr of what is no fault.
+  using Silencer = void (*)(void (*)(int, const char*));
+  if (const auto silence = reinterpret_cast<Silencer>(dlsym(RTLD_DEFAULT, "event_set_log_callback"))) {
+    silence([](int, const char*) {});
   }
   Attributes folders;
   folders.add_text(PMIX_SERVER_TMPDIR, folder);
