@@ -7,14 +7,13 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace perftest {
 namespace {
 
 double ratio(const Row& row, Figure figure) {
-  const double ours = figure == Figure::kBandwidth ? row.gbps : row.us;
+  const double ours = row.figure.value_or(figure) == Figure::kBandwidth ? row.gbps : row.us;
   return ours >= 0 && row.raw > 0 ? ours / row.raw : -1;
 }
 
@@ -43,7 +42,7 @@ void Report::add(const Row& row) {
   rows_.push_back(row);
   if (quiet_) return;
   if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
-  const char* unit = figure_ == Figure::kBandwidth ? "GB/s" : "us";
+  const bool bandwidth = row.figure.value_or(figure_) == Figure::kBandwidth;
   if (first) {
     printf("# %s: fabric %s, %d %s%s", name_.c_str(), fabric_.c_str(), pes_, pes_ == 1 ? "PE" : "PEs",
            own_cores_ ? ", each on its own core" : "");
@@ -54,8 +53,8 @@ void Report::add(const Row& row) {
   print_number(10, 3, row.gbps);
   print_number(11, 4, row.us);
   print_number(11, 4, row.us_p99);
-  print_number(8, figure_ == Figure::kBandwidth ? 2 : 4, row.raw);
-  printf(" %4s", unit);
+  print_number(8, bandwidth ? 2 : 4, row.raw);
+  printf(" %4s", bandwidth ? "GB/s" : "us");
   print_number(7, 3, ratio(row, figure_));
   printf("\n");
   fflush(stdout);  // a row that was measured is shown even if the program is stopped later
@@ -68,22 +67,26 @@ void Report::progress(const std::string& text) {
 
 bool Report::write_json(const std::string& path) const {
   if (quiet_ || path.empty()) return true;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  auto number = [](double value) { return value < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(value); };
-  for (const Row& row : rows_) {
-    rows.push_back({{"test", row.test},
-                    {"fabric", fabric_},
-                    {"pes", pes_},
-                    {"scope", "host"},
-                    {"bytes", row.bytes},
-                    {"us", number(row.us)},
-                    {"us_p99", number(row.us_p99)},
-                    {"gbps", number(row.gbps)},
-                    {"raw", number(row.raw)},
-                    {"ratio", number(ratio(row, figure_))}});
-  }
+  // Flat rows of our own names need no JSON library, and the device tests build where there is none.
   std::ofstream file(path);
-  file << rows.dump(1) << '\n';
+  file.precision(9);
+  file << "[";
+  for (const Row& row : rows_) {
+    file << (&row == rows_.data() ? "\n" : ",\n") << R"( {"test": ")" << row.test << R"(", "fabric": ")" << fabric_
+         << R"(", "pes": )" << pes_ << R"(, "scope": ")" << row.scope << R"(", "bytes": )" << row.bytes;
+    const std::pair<const char*, double> numbers[] = {
+        {"us", row.us}, {"us_p99", row.us_p99}, {"gbps", row.gbps}, {"raw", row.raw}, {"ratio", ratio(row, figure_)}};
+    for (const auto& [name, value] : numbers) {
+      file << ", \"" << name << "\": ";
+      if (value < 0) {
+        file << "null";
+      } else {
+        file << value;
+      }
+    }
+    file << "}";
+  }
+  file << "\n]\n";
   file.close();
   if (file) return true;
   fprintf(stderr, "%s: cannot write \"%s\": %s\n", name_.c_str(), path.c_str(), strerror(errno));

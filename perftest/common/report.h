@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,12 @@ enum class Figure {
 struct Row {
   std::string test;
   uint64_t bytes = 0;
-  double us = -1;      ///< median time of one operation, microseconds
-  double us_p99 = -1;  ///< 99th percentile over the samples
-  double gbps = -1;    ///< 1e9 bytes per second at the median
-  double raw = -1;     ///< the plain memory figure of the same run: GB/s or us
+  double us = -1;                     ///< median time of one operation, microseconds
+  double us_p99 = -1;                 ///< 99th percentile over the samples
+  double gbps = -1;                   ///< 1e9 bytes per second at the median
+  double raw = -1;                    ///< the plain memory figure of the same run: GB/s or us
+  std::string scope = "host";         ///< who moves the data: host, thread, warp, block, stream
+  std::optional<Figure> figure = {};  ///< of this row alone; else the table's
 };
 
 /// Collects the rows of one program. Only PE 0 keeps one that prints.
