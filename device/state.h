@@ -79,10 +79,12 @@ void heddle_unregister_state(heddle_state_receiver receiver);
 
 #if defined(__CUDACC_RTC__) || defined(HEDDLE_MODULE)
 // A module that is loaded by hand: nvshmemx_cumodule_init and nvshmemx_culibrary_init find the state by this name.
-// Weak, so that modules may be linked from several translation units. Define HEDDLE_MODULE for cubins and PTX made by
-// nvcc.
+// Define HEDDLE_MODULE for cubins and PTX made by nvcc.
 extern "C" {
-__attribute__((weak)) __constant__ heddle::device::DeviceState heddle_device_state_d = {};
+#if defined(__CUDACC_RDC__)
+inline  // one for all translation units that are linked into the module
+#endif
+    __constant__ heddle::device::DeviceState heddle_device_state_d = {};
 }
 namespace heddle::device {
 HEDDLE_DEVICE HEDDLE_INLINE const DeviceState& device_state() { return heddle_device_state_d; }

@@ -3,9 +3,16 @@
 #ifndef NVSHMEM_H
 #define NVSHMEM_H
 
+#if defined(__CUDACC_RTC__)
+/* NVRTC knows no host functions. */
+#include "nvshmem_cuda_types.h"
+#include "nvshmem_names.h"
+#include "nvshmem_types.h"
+#else
 #include <assert.h>
 
 #include "nvshmem_host.h"
+#endif
 
 #if defined(HEDDLE_HAS_CUDA_HEADERS)
 #include <cuda.h>

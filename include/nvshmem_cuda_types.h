@@ -4,7 +4,7 @@
 #ifndef NVSHMEM_CUDA_TYPES_H
 #define NVSHMEM_CUDA_TYPES_H
 
-#if defined(__has_include)
+#if defined(__has_include) && !defined(__CUDACC_RTC__)
 #if __has_include(<cuda.h>) && __has_include(<cuda_runtime.h>)
 #define HEDDLE_HAS_CUDA_HEADERS 1
 #endif
@@ -13,7 +13,7 @@
 #if defined(HEDDLE_HAS_CUDA_HEADERS)
 #include <cuda_runtime.h>
 #endif
-#if defined(HEDDLE_HAS_CUDA_HEADERS) && defined(__cplusplus)
+#if (defined(HEDDLE_HAS_CUDA_HEADERS) && defined(__cplusplus)) || defined(__CUDACC_RTC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #else

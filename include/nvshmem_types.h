@@ -3,9 +3,13 @@
 #ifndef NVSHMEM_TYPES_H
 #define NVSHMEM_TYPES_H
 
+#if defined(__CUDACC_RTC__)
+#include "device/config.h" /* NVRTC has no C library */
+#else
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
 #define NVSHMEM_MAJOR_VERSION 1
 #define NVSHMEM_MINOR_VERSION 5
