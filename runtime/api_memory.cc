@@ -197,7 +197,11 @@ void* nvshmem_ptr(const void* ptr, int pe) {
   char* const address = static_cast<char*>(const_cast<void*>(ptr));
   // Its own heap is there for a PE on any fabric.
   if (pe == w->my_pe() && heddle::device::in_heap(w->view(), address, 1)) return address;
-  return heddle::host::mapped(*w, address, 1, pe);
+  // Mapped memory of a GPU too: the address is for kernels then.
+  const heddle::device::HeapView& view = w->mapped_view();
+  if (view.direct == 0 || !heddle::device::is_pe(view, pe) || !heddle::device::in_heap(view, address, 1))
+    return nullptr;
+  return heddle::device::translate(view, address, pe);
 }
 
 void* nvshmemx_mc_ptr(nvshmem_team_t, const void*) {

@@ -26,7 +26,7 @@ Status members(const World& w, nvshmem_team_t team, std::vector<int>* pes) {
         is_member = true;
         break;
       case NVSHMEM_TEAM_SHARED:
-        is_member = pe == me || w.view().direct != 0;
+        is_member = pe == me || w.mapped_view().direct != 0;
         break;
       case NVSHMEMX_TEAM_NODE:
         is_member = w.node_of(pe) == w.node_of(me);

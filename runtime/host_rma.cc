@@ -31,16 +31,38 @@ bool reported_bad(const World& world, const char* call, const void* address, uin
   return !report(call, check_range(world, address, bytes, pe)).is_ok();
 }
 
-void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe) {
+void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+                  bool nbi) {
   if (reported_bad(world, call, destination, bytes, pe) || bytes == 0) return;
   const device::Handle to = handle_of(world, destination, pe);
-  (void)report(call, world.fabric().put(to.id, to.offset, source, bytes));
+  Fabric& fabric = world.fabric();
+  (void)report(call,
+               nbi ? fabric.put_nbi(to.id, to.offset, source, bytes) : fabric.put(to.id, to.offset, source, bytes));
 }
 
-void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe) {
+void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+                  bool nbi) {
   if (reported_bad(world, call, source, bytes, pe) || bytes == 0) return;
   const device::Handle from = handle_of(world, source, pe);
-  (void)report(call, world.fabric().get(from.id, from.offset, destination, bytes));
+  Fabric& fabric = world.fabric();
+  (void)report(call, nbi ? fabric.get_nbi(from.id, from.offset, destination, bytes)
+                         : fabric.get(from.id, from.offset, destination, bytes));
+}
+
+void iput_unmapped(World& world, const char* call, void* destination, uint64_t span, const void* source,
+                   ptrdiff_t destination_stride, ptrdiff_t source_stride, size_t count, size_t element, int pe) {
+  if (reported_bad(world, call, destination, span, pe) || count == 0) return;
+  const device::Handle to = handle_of(world, destination, pe);
+  (void)report(call,
+               world.fabric().put_strided(to.id, to.offset, source, destination_stride, source_stride, count, element));
+}
+
+void iget_unmapped(World& world, const char* call, void* destination, const void* source, uint64_t span,
+                   ptrdiff_t destination_stride, ptrdiff_t source_stride, size_t count, size_t element, int pe) {
+  if (reported_bad(world, call, source, span, pe) || count == 0) return;
+  const device::Handle from = handle_of(world, source, pe);
+  (void)report(call, world.fabric().get_strided(from.id, from.offset, destination, destination_stride, source_stride,
+                                                count, element));
 }
 
 void atomic_unmapped(World& world, const char* call, AtomicOp op, AtomicType type, void* destination, uint64_t operand,

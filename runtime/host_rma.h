@@ -37,8 +37,16 @@ Status check_range(const World& world, const void* address, uint64_t bytes, int 
 /// check_range, reported under `call`.
 bool reported_bad(const World& world, const char* call, const void* address, uint64_t bytes, int pe);
 
-void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe);
-void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe);
+/// `nbi`: the source must stay until quiet, or the destination is there only then.
+void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+                  bool nbi = false);
+void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+                  bool nbi = false);
+/// `span`: bytes from the first to past the last element of the symmetric side.
+void iput_unmapped(World& world, const char* call, void* destination, uint64_t span, const void* source,
+                   ptrdiff_t destination_stride, ptrdiff_t source_stride, size_t count, size_t element, int pe);
+void iget_unmapped(World& world, const char* call, void* destination, const void* source, uint64_t span,
+                   ptrdiff_t destination_stride, ptrdiff_t source_stride, size_t count, size_t element, int pe);
 void atomic_unmapped(World& world, const char* call, AtomicOp op, AtomicType type, void* destination, uint64_t operand,
                      uint64_t compare, uint64_t* result, int pe);
 void signal_unmapped(World& world, const char* call, uint64_t* signal, uint64_t value, int op, int pe);
@@ -69,20 +77,22 @@ HEDDLE_INLINE T g(World& world, const char* call, const T* source, int pe) {
   return value;
 }
 
-/// Blocking and nbi alike: the source may be reused on return.
-HEDDLE_INLINE void put(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe) {
+/// On mapped memory blocking and nbi alike: the source may be reused on return.
+HEDDLE_INLINE void put(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+                       bool nbi = false) {
   if (void* remote = mapped(world, destination, bytes, pe); HEDDLE_LIKELY(remote != nullptr)) {
     device::copy(device::ThreadScope(), remote, source, bytes);
   } else {
-    put_unmapped(world, call, destination, source, bytes, pe);
+    put_unmapped(world, call, destination, source, bytes, pe, nbi);
   }
 }
 
-HEDDLE_INLINE void get(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe) {
+HEDDLE_INLINE void get(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+                       bool nbi = false) {
   if (const void* remote = mapped(world, source, bytes, pe); HEDDLE_LIKELY(remote != nullptr)) {
     device::copy(device::ThreadScope(), destination, remote, bytes);
   } else {
-    get_unmapped(world, call, destination, source, bytes, pe);
+    get_unmapped(world, call, destination, source, bytes, pe, nbi);
   }
 }
 
@@ -101,11 +111,7 @@ void iput(World& world, const char* call, T* destination, const T* source, ptrdi
     device::strided_copy(device::ThreadScope(), remote, source, destination_stride, source_stride, count);
     return;
   }
-  if (reported_bad(world, call, destination, bytes, pe)) return;
-  for (size_t i = 0; i < count; ++i) {
-    const auto at = static_cast<ptrdiff_t>(i);
-    put_unmapped(world, call, destination + at * destination_stride, source + at * source_stride, sizeof(T), pe);
-  }
+  iput_unmapped(world, call, destination, bytes, source, destination_stride, source_stride, count, sizeof(T), pe);
 }
 
 template <class T>
@@ -117,11 +123,7 @@ void iget(World& world, const char* call, T* destination, const T* source, ptrdi
     device::strided_copy(device::ThreadScope(), destination, remote, destination_stride, source_stride, count);
     return;
   }
-  if (reported_bad(world, call, source, bytes, pe)) return;
-  for (size_t i = 0; i < count; ++i) {
-    const auto at = static_cast<ptrdiff_t>(i);
-    get_unmapped(world, call, destination + at * destination_stride, source + at * source_stride, sizeof(T), pe);
-  }
+  iget_unmapped(world, call, destination, source, bytes, destination_stride, source_stride, count, sizeof(T), pe);
 }
 
 // ---- atomics

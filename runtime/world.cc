@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -16,7 +17,7 @@ namespace heddle {
 namespace {
 
 constexpr uint32_t kRecordMagic = 0x48454431;  // "HED1"
-constexpr uint32_t kRecordVersion = 1;
+constexpr uint32_t kRecordVersion = 2;
 constexpr uint32_t kSpins = 4000;       // some 50 us; then other PEs may need the core
 constexpr uint32_t kCrowdedSpins = 64;  // more PEs than cores: they surely do
 
@@ -28,6 +29,8 @@ struct Record {
   ControlAddress address{};
   JobToken token{};  // PE 0's is the job's
   EndpointHandle endpoint{};
+  EndpointHandle control_endpoint{};  // of the host memory beside a device heap
+  char fabric[16] = {};               // NUL-terminated
   uint64_t limit = 0;
   uint64_t chunk = 0;
   int32_t failed = 0;  // Code of what went wrong here before the exchange
@@ -81,6 +84,13 @@ Status judge_records(const std::vector<Record>& records) {
                    std::string(records[pe].text, strnlen(records[pe].text, sizeof records[pe].text)).c_str());
     }
   }
+  std::vector<std::string> names;
+  std::vector<PeerIdentity> identities;
+  for (const Record& record : records) {
+    names.emplace_back(record.fabric, strnlen(record.fabric, sizeof record.fabric));
+    identities.push_back(record.identity);
+  }
+  HEDDLE_RETURN_IF_ERROR(judge_choices(names, identities));
   for (size_t pe = 1; pe < records.size(); ++pe) {
     if (records[pe].limit != records[0].limit || records[pe].chunk != records[0].chunk) {
       return error(Code::kSymmetry,
@@ -106,8 +116,9 @@ std::string pe_list(const std::vector<int>& pes) {
   return text;
 }
 
-Status World::join(const Settings& settings, std::unique_ptr<Bootstrap> bootstrap, std::unique_ptr<World>* world) {
-  std::unique_ptr<World> fresh(new World(settings));
+Status World::join(const Settings& settings, std::unique_ptr<Bootstrap> bootstrap, std::unique_ptr<World>* world,
+                   int cuda_device) {
+  std::unique_ptr<World> fresh(new World(settings, cuda_device));
   fresh->bootstrap_ = std::move(bootstrap);
   HEDDLE_RETURN_IF_ERROR(fresh->join_steps());
   *world = std::move(fresh);
@@ -116,7 +127,9 @@ Status World::join(const Settings& settings, std::unique_ptr<Bootstrap> bootstra
 
 Status World::check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* internal) const {
   const auto n_pes = static_cast<uint64_t>(bootstrap_->size());
-  const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const FabricCapabilities capabilities = fabric_->capabilities();
+  const auto machine = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t memory = capabilities.memory_bytes != 0 ? capabilities.memory_bytes : machine;
   const uint64_t asked = settings_.symmetric_size;
   const bool given = std::count(settings_.given.begin(), settings_.given.end(), "NVSHMEM_SYMMETRIC_SIZE") > 0;
   if (asked == 0) {
@@ -129,8 +142,8 @@ Status World::check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* 
                  size_text(asked).c_str(), size_text(settings_.max_memory_per_gpu).c_str());
   }
   if (given && asked > memory) {
-    return error(Code::kOutOfMemory, "NVSHMEM_SYMMETRIC_SIZE=%s is more than this machine's memory of %s; lower it",
-                 size_text(asked).c_str(), size_text(memory).c_str());
+    return error(Code::kOutOfMemory, "NVSHMEM_SYMMETRIC_SIZE=%s is more than this %s's memory of %s; lower it",
+                 size_text(asked).c_str(), capabilities.device_memory ? "GPU" : "machine", size_text(memory).c_str());
   }
   *chunk = settings_.granularity;
   if (*chunk < (64U << 10) || (*chunk & (*chunk - 1)) != 0) {
@@ -141,6 +154,43 @@ Status World::check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* 
   *internal = round_up(device::InternalArea(n_pes).bytes(), 4096);
   *limit = round_up(std::min(asked, memory) + *internal, *chunk);
   return Status::ok();
+}
+
+Status World::open_control_heap(Deadline deadline, EndpointHandle* handle) {
+  const int n_pes = bootstrap_->size();
+  constexpr uint64_t kChunk = 64U << 10;
+  const uint64_t internal = device::InternalArea(static_cast<uint64_t>(n_pes)).bytes();
+  control_fabric_ = make_host_fabric(control_->make_courier(1));
+  control_heap_ = std::make_unique<SymmetricHeap>(*control_fabric_);
+  return control_heap_->open({bootstrap_->rank(), n_pes, round_up(internal, kChunk), kChunk, internal}, deadline,
+                             handle);
+}
+
+Status World::refresh_views() {
+  const uint64_t former = mapped_view_.extent;
+  mapped_view_ = heap_->view();
+  view_ = mapped_view_;
+  if (device_ == nullptr) {
+    sync_view_ = view_;
+    return Status::ok();
+  }
+  view_.direct = 0;
+  if (former == mapped_view_.extent) return Status::ok();
+  DeviceSide::Place place;
+  const auto me = static_cast<size_t>(mapped_view_.my_pe);
+  place.node_n_pes = static_cast<uint32_t>(std::count(nodes_.begin(), nodes_.end(), nodes_[me]));
+  place.node_my_pe = static_cast<uint32_t>(std::count(nodes_.begin(), nodes_.begin() + mapped_view_.my_pe, nodes_[me]));
+  return device_->publish(mapped_view_, place).in("giving kernels the heap");
+}
+
+void World::end_by_kernel(int exit_code) {
+  log(LogLevel::kInfo, "a kernel called nvshmem_global_exit(%d)", exit_code);
+  tell_exit(exit_code);
+  if (exit_code != 0) {
+    bootstrap_->abort(exit_code, format("a kernel of PE %d called nvshmem_global_exit(%d)", view_.my_pe, exit_code));
+  }
+  std::fflush(nullptr);
+  ::_exit(exit_code);  // not exit(): the program's own threads are in the middle of something
 }
 
 Status World::join_steps() {
@@ -159,7 +209,6 @@ Status World::join_steps() {
   Record mine;
   uint64_t internal = 0;
   const auto prepare = [&]() -> Status {
-    HEDDLE_RETURN_IF_ERROR(check_memory_settings(&mine.limit, &mine.chunk, &internal));
     HEDDLE_RETURN_IF_ERROR(read_boot_id(mine.identity.boot_id));
     mine.identity.pid = static_cast<int32_t>(getpid());
     mine.identity.uid = static_cast<uint32_t>(getuid());
@@ -167,9 +216,18 @@ Status World::join_steps() {
     HEDDLE_RETURN_IF_ERROR(make_job_token(&mine.token));
     HEDDLE_RETURN_IF_ERROR(ControlChannel::open(settings_, me, n_pes, !one_node, &control_));
     mine.address = control_->address();
-    HEDDLE_RETURN_IF_ERROR(make_fabric(settings_, control_->make_courier(), &fabric_));
+    const auto local_rank = std::count(nodes_.begin(), nodes_.begin() + me, nodes_[static_cast<size_t>(me)]);
+    HEDDLE_RETURN_IF_ERROR(
+        make_fabric(settings_, {cuda_device_, static_cast<int>(local_rank)}, control_->make_courier(), &fabric_));
+    std::strncpy(mine.fabric, fabric_->name(), sizeof mine.fabric - 1);
+    fabric_->describe(&mine.identity);
+    HEDDLE_RETURN_IF_ERROR(check_memory_settings(&mine.limit, &mine.chunk, &internal));
     heap_ = std::make_unique<SymmetricHeap>(*fabric_);
-    return heap_->open({me, n_pes, mine.limit, mine.chunk, internal, &control_->poison()}, deadline, &mine.endpoint);
+    HEDDLE_RETURN_IF_ERROR(heap_->open({me, n_pes, mine.limit, mine.chunk, internal}, deadline, &mine.endpoint));
+    if (!fabric_->capabilities().device_memory) return Status::ok();
+    HEDDLE_RETURN_IF_ERROR(open_control_heap(deadline, &mine.control_endpoint));
+    return DeviceSide::make(
+        *fabric_, settings_, [this](int exit_code) { end_by_kernel(exit_code); }, &device_);
   };
   const Status prepared = prepare();
   if (!prepared.is_ok()) {
@@ -186,6 +244,7 @@ Status World::join_steps() {
   for (const Record& record : records) peers.push_back({record.identity, record.address});
   control_->on_loss([this](const PeerLoss& loss) {
     log(LogLevel::kError, "%s", loss.text.c_str());
+    if (device_ != nullptr) device_->poison(static_cast<uint32_t>(loss.pe) + 1);
     if (doorbell_ != nullptr) doorbell_->ring();
   });
   HEDDLE_RETURN_IF_ERROR(control_->connect(peers, records[0].token, deadline));
@@ -199,15 +258,31 @@ Status World::join_steps() {
                     reach.reason.c_str());
   }
   HEDDLE_RETURN_IF_ERROR(control_->agree("choice of fabrics", reached, deadline));
-  std::vector<EndpointHandle> handles;
-  for (const Record& record : records) handles.push_back(record.endpoint);
-  HEDDLE_RETURN_IF_ERROR(control_->agree("import of heaps", heap_->import_peers(handles, deadline), deadline));
+  const auto import_heaps = [&]() -> Status {
+    std::vector<EndpointHandle> handles, control_handles;
+    std::vector<PeerIdentity> identities;
+    for (const Record& record : records) {
+      handles.push_back(record.endpoint);
+      control_handles.push_back(record.control_endpoint);
+      identities.push_back(record.identity);
+    }
+    HEDDLE_RETURN_IF_ERROR(heap_->import_peers(handles, deadline));
+    if (control_heap_ != nullptr) {
+      HEDDLE_RETURN_IF_ERROR(control_heap_->import_peers(control_handles, deadline));
+      sync_view_ = control_heap_->view();
+      device_->warn_of(identities, me);
+    }
+    return refresh_views();
+  };
+  HEDDLE_RETURN_IF_ERROR(control_->agree("import of heaps", import_heaps(), deadline));
 
-  view_ = heap_->view();
   direct_ = view_.direct != 0;
+  sync_direct_ = sync_view_.direct != 0;
+  sync_fabric_ = control_heap_ != nullptr ? control_fabric_.get() : fabric_.get();
+  std::byte* const sync_base = control_heap_ != nullptr ? control_heap_->base() : heap_->base();
   const device::InternalArea area(static_cast<uint64_t>(n_pes));
-  doorbell_ = reinterpret_cast<Doorbell*>(heap_->base() + area.doorbell());
-  slots_ = reinterpret_cast<uint64_t*>(heap_->base() + area.host_slot(0));
+  doorbell_ = reinterpret_cast<Doorbell*>(sync_base + area.doorbell());
+  slots_ = reinterpret_cast<uint64_t*>(sync_base + area.host_slot(0));
   const auto local = std::count(nodes_.begin(), nodes_.end(), nodes_[static_cast<size_t>(me)]);
   wait_context_.poison = &control_->poison();
   wait_context_.doorbell = doorbell_;
@@ -222,10 +297,19 @@ Status World::join_steps() {
 }
 
 World::~World() {
-  // The fabric's courier and the heap's endpoints end before the channel that carries their messages.
-  heap_.reset();
-  fabric_.reset();
+  take_down();
   control_.reset();
+}
+
+void World::take_down() {
+  if (control_ != nullptr) control_->on_loss({});  // it uses what goes now
+  // Kernels lose the heap before it is unmapped; the fabrics' couriers and the heaps' endpoints end before the channel
+  // that carries their messages.
+  device_.reset();
+  heap_.reset();
+  control_heap_.reset();
+  fabric_.reset();
+  control_fabric_.reset();
 }
 
 Status World::finalize() {
@@ -234,10 +318,10 @@ Status World::finalize() {
   Status status = quiet();
   const Status together = control_->agree("nvshmem_finalize", status, Deadline::in(settings_.timeout));
   if (status.is_ok()) status = together;
-  view_ = device::HeapView();
+  if (device_ != nullptr) device_->look();
+  view_ = mapped_view_ = sync_view_ = device::HeapView();
   doorbell_ = nullptr;
-  heap_.reset();
-  fabric_.reset();
+  take_down();
   control_->leave();
   return status;
 }
@@ -246,43 +330,43 @@ Status World::allocate(const char* call, uint64_t bytes, uint64_t alignment, boo
                        void** block) {
   const Status status =
       heap_->allocate(*control_, call, bytes, alignment, zeroed, valid, Deadline::in(settings_.wait_timeout), block);
-  view_ = heap_->view();
-  return status;
+  const Status refreshed = refresh_views();
+  return status.is_ok() ? refreshed : status;
 }
 
 Status World::free(void* block) {
   // Puts into the block must have arrived before anyone uses its memory for something else.
   HEDDLE_RETURN_IF_ERROR(quiet());
   const Status status = heap_->free(*control_, block, Deadline::in(settings_.wait_timeout));
-  view_ = heap_->view();
-  return status;
+  const Status refreshed = refresh_views();
+  return status.is_ok() ? refreshed : status;
 }
 
 Status World::sync_all() {
   const uint64_t epoch = ++epoch_;
-  const int me = view_.my_pe;
+  const int me = sync_view_.my_pe;
   constexpr uint64_t kWordsPerSlot = device::kLine / sizeof(uint64_t);
   uint64_t* mine = slots_ + static_cast<uint64_t>(me) * kWordsPerSlot;
-  for (int step = 1; step < view_.n_pes; ++step) {
-    const int pe = me + step < view_.n_pes ? me + step : me + step - view_.n_pes;
-    if (direct_) {
-      device::store_release(device::translate(view_, mine, pe), epoch);
+  for (int step = 1; step < sync_view_.n_pes; ++step) {
+    const int pe = me + step < sync_view_.n_pes ? me + step : me + step - sync_view_.n_pes;
+    if (sync_direct_) {
+      device::store_release(device::translate(sync_view_, mine, pe), epoch);
       ring(pe);
     } else {
-      const device::Handle handle = device::make_handle(view_, mine, pe);
-      HEDDLE_RETURN_IF_ERROR(fabric_->put(handle.id, handle.offset, &epoch, sizeof epoch));
+      const device::Handle handle = device::make_handle(sync_view_, mine, pe);
+      HEDDLE_RETURN_IF_ERROR(sync_fabric_->put(handle.id, handle.offset, &epoch, sizeof epoch));
     }
   }
   // An emulated or remote fabric may hold the arrivals back until it is asked to deliver.
-  if (!direct_) HEDDLE_RETURN_IF_ERROR(fabric_->quiet());
+  if (!sync_direct_) HEDDLE_RETURN_IF_ERROR(sync_fabric_->quiet());
   Waiter pause(wait_context_);
-  for (int step = 1; step < view_.n_pes; ++step) {
-    const int pe = me + step < view_.n_pes ? me + step : me + step - view_.n_pes;
+  for (int step = 1; step < sync_view_.n_pes; ++step) {
+    const int pe = me + step < sync_view_.n_pes ? me + step : me + step - sync_view_.n_pes;
     const uint64_t* slot = slots_ + static_cast<uint64_t>(pe) * kWordsPerSlot;
     while (device::load_acquire(slot) < epoch) {
       if (pause()) continue;
       std::vector<int> missing;
-      for (int other = 0; other < view_.n_pes; ++other) {
+      for (int other = 0; other < sync_view_.n_pes; ++other) {
         if (other != me && device::load_acquire(slots_ + static_cast<uint64_t>(other) * kWordsPerSlot) < epoch) {
           missing.push_back(other);
         }

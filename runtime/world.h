@@ -13,6 +13,7 @@
 #include "device/handle.h"
 #include "heap/symmetric_heap.h"
 #include "runtime/control.h"
+#include "runtime/device_side.h"
 #include "runtime/fabric/fabric.h"
 #include "runtime/settings.h"
 #include "runtime/wait.h"
@@ -28,7 +29,9 @@ class World {
  public:
   /// Joins the job that `bootstrap` describes. Collective: all PEs succeed, or all fail with the same cause as far as
   /// they can still be reached. Every wait in it ends by HEDDLE_TIMEOUT.
-  static Status join(const Settings& settings, std::unique_ptr<Bootstrap> bootstrap, std::unique_ptr<World>* world);
+  /// `cuda_device`: the GPU that the program asks for, an ordinal; -1 leaves the choice to choose_gpu (runtime/gpu.h).
+  static Status join(const Settings& settings, std::unique_ptr<Bootstrap> bootstrap, std::unique_ptr<World>* world,
+                     int cuda_device = -1);
   /// Leaves as a crash would; call finalize() for an orderly end.
   ~World();
   World(const World&) = delete;
@@ -42,7 +45,12 @@ class World {
   /// Launcher's node index of a PE, as proven by the shared heap.
   int node_of(int pe) const { return nodes_[static_cast<size_t>(pe)]; }
 
+  /// For host code: `direct` says that host code may load and store in every PE's heap.
   const device::HeapView& view() const { return view_; }
+  /// For kernels, and for addresses that are only handed on: `direct` says that every heap is mapped, for whomever.
+  const device::HeapView& mapped_view() const { return mapped_view_; }
+  /// Whether host code may load and store in this PE's own heap.
+  bool has_host_memory() const { return device_ == nullptr; }
   Fabric& fabric() { return *fabric_; }
   const Settings& settings() const { return settings_; }
   Bootstrap& bootstrap() { return *bootstrap_; }
@@ -59,12 +67,12 @@ class World {
   Status quiet() { return direct_ ? (device::fence_system(), Status::ok()) : fabric_->quiet(); }
   /// All PEs have called it; no order of puts is promised.
   Status sync_all();
-  /// quiet, then sync_all.
+  /// quiet, then sync_all. Kernels' puts are not the host's: only those of kernels that have ended are complete.
   Status barrier_all();
 
   /// Wakes sleeping waits of `pe`, when its doorbell is mapped here.
   void ring(int pe) {
-    if (direct_) device::translate(view_, doorbell_, pe)->ring();
+    if (sync_direct_) device::translate(sync_view_, doorbell_, pe)->ring();
   }
   /// For pauses of host waits: `Waiter pause(world.wait_context())`.
   const WaitContext& wait_context() const { return wait_context_; }
@@ -75,19 +83,33 @@ class World {
   void tell_exit(int exit_code);
 
  private:
-  explicit World(const Settings& settings) : settings_(settings) {}
+  World(const Settings& settings, int cuda_device) : settings_(settings), cuda_device_(cuda_device) {}
   Status join_steps();
   Status check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* internal) const;
+  Status open_control_heap(Deadline deadline, EndpointHandle* handle);
+  /// Takes the heap's present extent over to the views of host and kernels.
+  Status refresh_views();
+  void end_by_kernel(int exit_code);
+  void take_down();
 
   Settings settings_;
+  const int cuda_device_;
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<ControlChannel> control_;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<SymmetricHeap> heap_;
+  // Beside a heap in GPU memory: host memory for what host threads wait on, and what kernels need.
+  std::unique_ptr<Fabric> control_fabric_;
+  std::unique_ptr<SymmetricHeap> control_heap_;
+  std::unique_ptr<DeviceSide> device_;
 
   alignas(64) device::HeapView view_;  // what every put reads, on one cache line
   bool direct_ = false;
-  Doorbell* doorbell_ = nullptr;  // ours, at the start of our heap
+  device::HeapView mapped_view_;
+  device::HeapView sync_view_;  // of the heap in which host threads meet: the one above, or the control heap
+  bool sync_direct_ = false;
+  Fabric* sync_fabric_ = nullptr;
+  Doorbell* doorbell_ = nullptr;  // ours, at the start of that heap
   uint64_t* slots_ = nullptr;     // one cache line per PE, ours
   uint64_t epoch_ = 0;            // of sync_all
   WaitContext wait_context_;

@@ -7,16 +7,21 @@
 
 namespace heddle {
 
-std::vector<FabricChoice> list_fabrics(const Settings& /*settings*/) {
+std::vector<FabricChoice> list_fabrics(const Settings& settings) {
+  FabricChoice peer = peer_choice();
+  if (peer.usable && settings.disable_cuda_vmm) {
+    peer = {"peer", false, "NVSHMEM_DISABLE_CUDA_VMM is set, and device heaps need CUDA VMM in this version; unset it"};
+  }
   return {
       {"cft", false, "needs a GPU of sm_100 or newer, CUDA 13.3+, driver R610+ and IMEX; not built into this version"},
-      {"peer", false, "needs CUDA virtual memory management; not built into this version"},
+      std::move(peer),
       {"host", true, "shared memory of one host (memfd)"},
       {"net", false, "no network fabric in this version"},
   };
 }
 
-Status make_fabric(const Settings& settings, std::unique_ptr<Courier> courier, std::unique_ptr<Fabric>* fabric) {
+Status make_fabric(const Settings& settings, const FabricRequest& request, std::unique_ptr<Courier> courier,
+                   std::unique_ptr<Fabric>* fabric) {
   const std::vector<FabricChoice> choices = list_fabrics(settings);
   const std::string& asked = settings.fabric;
   auto choice = choices.end();
@@ -38,9 +43,63 @@ Status make_fabric(const Settings& settings, std::unique_ptr<Courier> courier, s
   const int my_pe = courier ? courier->my_pe() : 0;
   FaultPlan plan;
   HEDDLE_RETURN_IF_ERROR(FaultPlan::parse(settings.fault, my_pe, &plan));
-  std::unique_ptr<Fabric> made = make_host_fabric(std::move(courier));  // the only usable one
+  std::unique_ptr<Fabric> made;
+  if (choice->name == "peer") {
+    HEDDLE_RETURN_IF_ERROR(make_peer_fabric(settings, request, std::move(courier), &made));
+  } else {
+    made = make_host_fabric(std::move(courier));
+  }
   if (!settings.fault.empty()) made = std::make_unique<FaultFabric>(std::move(made), std::move(plan));
   *fabric = std::move(made);
+  return Status::ok();
+}
+
+Status judge_choices(const std::vector<std::string>& names, const std::vector<PeerIdentity>& identities) {
+  for (size_t pe = 1; pe < names.size(); ++pe) {
+    if (names[pe] == names[0]) continue;
+    const auto has_gpu = [&](size_t one) { return identities[one].gpu_capability != 0; };
+    if (has_gpu(pe) != has_gpu(0)) {
+      return error(Code::kNotSupported,
+                   "PE %zu uses no GPU (fabric %s) but PE %zu uses one (fabric %s); set "
+                   "HEDDLE_FABRIC=host on all PEs, or give every PE a GPU",
+                   has_gpu(0) ? pe : 0, names[has_gpu(0) ? pe : 0].c_str(), has_gpu(0) ? 0 : pe,
+                   names[has_gpu(0) ? 0 : pe].c_str());
+    }
+    return error(Code::kNotSupported,
+                 "PE 0 uses the fabric %s but PE %zu uses %s; set the same HEDDLE_FABRIC and "
+                 "HEDDLE_FAULT on all PEs",
+                 names[0].c_str(), pe, names[pe].c_str());
+  }
+  return Status::ok();
+}
+
+#ifndef HEDDLE_HAVE_CUDA
+FabricChoice peer_choice() {
+  return {"peer", false, "this library was built without a CUDA toolkit; build it with one (HEDDLE_CUDA=ON)"};
+}
+
+Status make_peer_fabric(const Settings&, const FabricRequest&, std::unique_ptr<Courier>, std::unique_ptr<Fabric>*) {
+  return error(Code::kNotSupported, "%s", peer_choice().reason.c_str());
+}
+#endif
+
+Status Fabric::put_strided(EndpointId id, uint64_t offset, const void* source, int64_t destination_stride,
+                           int64_t source_stride, size_t count, size_t element) {
+  const auto* from = static_cast<const std::byte*>(source);
+  for (size_t i = 0; i < count; ++i) {
+    HEDDLE_RETURN_IF_ERROR(put(id, offset + i * static_cast<uint64_t>(destination_stride) * element,
+                               from + i * static_cast<size_t>(source_stride) * element, element));
+  }
+  return Status::ok();
+}
+
+Status Fabric::get_strided(EndpointId id, uint64_t offset, void* destination, int64_t destination_stride,
+                           int64_t source_stride, size_t count, size_t element) {
+  auto* to = static_cast<std::byte*>(destination);
+  for (size_t i = 0; i < count; ++i) {
+    HEDDLE_RETURN_IF_ERROR(get(id, offset + i * static_cast<uint64_t>(source_stride) * element,
+                               to + i * static_cast<size_t>(destination_stride) * element, element));
+  }
   return Status::ok();
 }
 

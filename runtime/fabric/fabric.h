@@ -22,6 +22,8 @@
 #include "runtime/settings.h"
 #include "runtime/status.h"
 
+struct CUstream_st;
+
 namespace heddle {
 
 using EndpointId = uint32_t;  ///< local to the process, like CUlogicalEndpointId
@@ -64,6 +66,7 @@ struct FabricCapabilities {
   bool counted_puts = false;
   bool device_initiated = false;
   bool device_memory = false;  ///< memory is a GPU's: host code must not load or store there, windows or not
+  uint64_t memory_bytes = 0;   ///< all there is of the memory that it allocates; 0: the machine's
   uint64_t granularity = 0;    ///< smallest unit of memory, in bytes
 };
 
@@ -78,9 +81,11 @@ struct PeerIdentity {
   unsigned char boot_id[16];  ///< of the running kernel; equal on one host only
   int32_t pid;
   uint32_t uid;
-  int32_t node;  ///< launcher's node index, -1 unknown
-  int32_t reserved;
-  unsigned char gpu_uuid[16];  ///< zero: no GPU
+  int32_t node;                 ///< launcher's node index, -1 unknown
+  uint16_t gpu_capability;      ///< compute capability, 10 * major + minor; 0: no GPU
+  uint8_t gpu_is_mig;           ///< 1: gpu_uuid names a MIG instance
+  uint8_t gpu_keeps_to_itself;  ///< 1: NVSHMEM_DISABLE_P2P is set
+  unsigned char gpu_uuid[16];   ///< zero: no GPU
 };
 
 enum class SignalOp : int { kSet = 9, kAdd = 10 };  // NVSHMEM_SIGNAL_SET, NVSHMEM_SIGNAL_ADD
@@ -89,6 +94,9 @@ enum class AtomicOp : uint8_t { kFetch, kSet, kSwap, kCompareSwap, kAdd, kAnd, k
 
 /// Type of the object that an atomic works on. Signed integers use the unsigned type of their width: add wraps.
 enum class AtomicType : uint8_t { kU32, kU64, kF16, kF32, kF64 };
+
+class Gpu;
+class Kernels;
 
 /// Carries a fabric's own messages, and descriptors with them, to the same fabric in other PEs, in order per pair.
 /// Given by the runtime (the control channel). Deliveries come on the channel's thread.
@@ -109,6 +117,12 @@ class Fabric {
 
   virtual const char* name() const = 0;
   virtual FabricCapabilities capabilities() const = 0;
+  /// The GPU whose memory this fabric maps; nullptr on the others.
+  virtual Gpu* gpu() const { return nullptr; }
+  /// The library's kernels on that GPU; nullptr without one.
+  virtual Kernels* kernels() const { return nullptr; }
+  /// Adds to `self` what this fabric's reach() in other PEs needs to know, e.g. the GPU.
+  virtual void describe(PeerIdentity* /*self*/) const {}
 
   /// Whether endpoints of `peer` can be used here. Decided by boot id, node map and device identity, never by host
   /// name; importing the endpoint is the proof.
@@ -166,8 +180,23 @@ class Fabric {
 
   /// Writes `bytes` from local `source`, which may be reused on return; delivered by quiet().
   virtual Status put(EndpointId id, uint64_t offset, const void* source, size_t bytes) = 0;
+  /// The same, but the source must not be changed before quiet().
+  virtual Status put_nbi(EndpointId id, uint64_t offset, const void* source, size_t bytes) {
+    return put(id, offset, source, bytes);
+  }
   /// Reads `bytes` into local `destination`, complete on return.
   virtual Status get(EndpointId id, uint64_t offset, void* destination, size_t bytes) = 0;
+  /// The same, complete after quiet().
+  virtual Status get_nbi(EndpointId id, uint64_t offset, void* destination, size_t bytes) {
+    return get(id, offset, destination, bytes);
+  }
+  /// Element i, of `element` bytes, goes from source[i * source_stride] to the i * destination_stride-th behind
+  /// `offset`, for i in [0, count); strides in elements. Sources may be reused on return; delivered by quiet().
+  virtual Status put_strided(EndpointId id, uint64_t offset, const void* source, int64_t destination_stride,
+                             int64_t source_stride, size_t count, size_t element);
+  /// The same from `offset` on to `destination`, complete on return.
+  virtual Status get_strided(EndpointId id, uint64_t offset, void* destination, int64_t destination_stride,
+                             int64_t source_stride, size_t count, size_t element);
   /// One atomic on an object of `type`, aligned to its size. `operand` and `compare` hold the value in their low bytes;
   /// the old value goes to `result` when that is not null (then complete on return), else delivered by quiet().
   virtual Status atomic(AtomicOp op, AtomicType type, EndpointId id, uint64_t offset, uint64_t operand,
@@ -188,6 +217,11 @@ class Fabric {
   virtual Status fence() = 0;
   /// Returns when this process's earlier operations are complete and visible everywhere.
   virtual Status quiet() = 0;
+  /// Orders this process's earlier operations before what is enqueued on `stream` later. Does not wait where it can do
+  /// without.
+  virtual Status join(CUstream_st* /*stream*/) { return quiet(); }
+  /// Whether kernels on gpu() can load and store at `address`; false for pageable host memory, and without a GPU.
+  virtual bool is_device_accessible(const void* /*address*/) const { return false; }
 };
 
 /// One choice of fabric and why it can or cannot be used here.
@@ -200,11 +234,33 @@ struct FabricChoice {
 /// The fabrics of design order (cft, peer, host, net), each with its reason, for selection and heddle-info.
 std::vector<FabricChoice> list_fabrics(const Settings& settings);
 
-/// Makes the fabric of `settings` (HEDDLE_FABRIC, wrapped by HEDDLE_FAULT when that is set).
-Status make_fabric(const Settings& settings, std::unique_ptr<Courier> courier, std::unique_ptr<Fabric>* fabric);
+/// What making a fabric depends on besides the settings.
+struct FabricRequest {
+  int cuda_device = -1;  ///< the GPU that the program asked for, as an ordinal; -1: none in particular
+  int local_rank = 0;    ///< this PE's place among those of its node, by which GPUs are dealt out
+};
+
+/// Makes the fabric of `settings` (HEDDLE_FABRIC, wrapped by HEDDLE_FAULT when that is set). Decided by what this
+/// process sees alone: judge_choices tells whether all PEs came to the same.
+Status make_fabric(const Settings& settings, const FabricRequest& request, std::unique_ptr<Courier> courier,
+                   std::unique_ptr<Fabric>* fabric);
+inline Status make_fabric(const Settings& settings, std::unique_ptr<Courier> courier, std::unique_ptr<Fabric>* fabric) {
+  return make_fabric(settings, {}, std::move(courier), fabric);
+}
+
+/// Whether all PEs chose one fabric, from its name and the identity of each in PE order: every PE decides alike.
+/// kNotSupported, naming a PE on each side and the remedy.
+Status judge_choices(const std::vector<std::string>& names, const std::vector<PeerIdentity>& identities);
 
 /// The fabric on memfd and shared mappings; on any Linux.
 std::unique_ptr<Fabric> make_host_fabric(std::unique_ptr<Courier> courier);
+
+/// The fabric on CUDA virtual memory management: memory of one GPU per PE, mapped by the others (kNotSupported with the
+/// reason when there is no usable GPU or the library was built without CUDA).
+Status make_peer_fabric(const Settings& settings, const FabricRequest& request, std::unique_ptr<Courier> courier,
+                        std::unique_ptr<Fabric>* fabric);
+/// Whether make_peer_fabric can work here, found out without making a context: a choice named "peer".
+FabricChoice peer_choice();
 
 /// Polls query(id, count) with growing pauses until ready. kTimeout after `deadline` names `what` and who is missing;
 /// kPeerLost as soon as `poison` (1 + the lost PE; may be nullptr) is not 0.

@@ -92,6 +92,10 @@ class FaultFabric final : public Fabric {
   const char* name() const override { return name_.c_str(); }
   /// Not mapped: callers that load and store directly would go round the faults.
   FabricCapabilities capabilities() const override;
+  Gpu* gpu() const override { return inner_->gpu(); }
+  Kernels* kernels() const override { return inner_->kernels(); }
+  bool is_device_accessible(const void* address) const override { return inner_->is_device_accessible(address); }
+  void describe(PeerIdentity* self) const override { inner_->describe(self); }
   Reach reach(const PeerIdentity& self, const PeerIdentity& peer) const override { return inner_->reach(self, peer); }
   Status reserve_ids(uint32_t count, EndpointIds* ids) override;
   Status release_ids(EndpointIds ids) override;

@@ -1,0 +1,234 @@
+#include "runtime/device_side.h"
+
+#include <cinttypes>
+#include <cstring>
+
+#include "runtime/log.h"
+
+#ifdef HEDDLE_HAVE_CUDA
+#include <strings.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "device/access.h"
+#include "runtime/device_state.h"
+#include "runtime/gpu.h"
+#include "runtime/kernels.h"
+#endif
+
+namespace heddle {
+
+Status device_failure(const device::DeviceErrorRecord& record) {
+  using device::DeviceError;
+  const std::string where =
+      format("a kernel's %.*s (block %u,%u,%u, thread %u,%u,%u)",
+             static_cast<int>(strnlen(record.call, sizeof record.call)), record.call, record.block[0], record.block[1],
+             record.block[2], record.thread[0], record.thread[1], record.thread[2]);
+  const char* const call = where.c_str();
+  switch (static_cast<DeviceError>(record.error)) {
+    case DeviceError::kPeerLost:
+      return error(Code::kPeerLost, "%s: PE %d was lost while it waited on address 0x%" PRIx64, call, record.pe,
+                   record.address);
+    case DeviceError::kTimeout:
+      return error(Code::kTimeout, "%s: waited longer than HEDDLE_WAIT_TIMEOUT on address 0x%" PRIx64 "%s", call,
+                   record.address, record.pe < 0 ? "" : format(" for PE %d", record.pe).c_str());
+    case DeviceError::kBadPe:
+      return error(Code::kInvalidValue, "%s: PE %d is out of range", call, record.pe);
+    case DeviceError::kBadAddress:
+      return error(Code::kInvalidValue,
+                   "%s: [0x%" PRIx64 ", +%" PRIu64
+                   " bytes) is not in the symmetric heap; pass an address of nvshmem_malloc of this PE",
+                   call, record.address, record.bytes);
+    case DeviceError::kBadAlignment:
+      return error(Code::kInvalidValue, "%s: address 0x%" PRIx64 " is not aligned as the call needs", call,
+                   record.address);
+    case DeviceError::kNotInitialized:
+      return error(Code::kNotInitialized, "%s: called outside init and finalize", call);
+    case DeviceError::kBadArgument:
+      return error(Code::kInvalidValue, "%s: an argument is not allowed (address 0x%" PRIx64 ", %" PRIu64 ")", call,
+                   record.address, record.bytes);
+    case DeviceError::kNone:
+    case DeviceError::kGlobalExit:
+      break;
+  }
+  return error(Code::kInternal, "%s: failure %u, PE %d, address 0x%" PRIx64 ", %" PRIu64 " bytes", call, record.error,
+               record.pe, record.address, record.bytes);
+}
+
+#ifdef HEDDLE_HAVE_CUDA
+namespace {
+
+constexpr auto kWatchInterval = std::chrono::milliseconds(20);
+constexpr uint32_t kBlockSlots = 4096;  // as many blocks as NVSHMEM registers by default
+
+/// Pinned memory, so that kernels load and store it.
+struct SharedWords {
+  alignas(64) uint32_t poison;
+  alignas(64) device::DeviceErrorRecord errors;
+};
+
+class GpuSide final : public DeviceSide {
+ public:
+  GpuSide(Fabric& fabric, std::function<void(int)> on_exit)
+      : gpu_(*fabric.gpu()), kernels_(*fabric.kernels()), driver_(gpu_.driver()), on_exit_(std::move(on_exit)) {}
+
+  ~GpuSide() override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    if (watch_.joinable()) watch_.join();
+    if (published_) withdraw_state();
+    const ContextScope scope(gpu_);
+    const RelaxedCapture relaxed(gpu_);
+    // Failures are dropped: this is teardown.
+    if (stream_ != nullptr) (void)driver_.StreamDestroy(stream_);
+    if (slots_ != 0) (void)driver_.MemFree(slots_);
+    if (words_ != nullptr) (void)driver_.MemFreeHost(words_);
+  }
+
+  Status open(const Settings& settings) {
+    const ContextScope scope(gpu_);
+    const RelaxedCapture relaxed(gpu_);
+    void* words = nullptr;
+    CUresult result =
+        driver_.MemHostAlloc(&words, sizeof(SharedWords), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (result != CUDA_SUCCESS) {
+      return cuda_error(driver_, result, "cuMemHostAlloc", "%zu bytes for what kernels and host share",
+                        sizeof(SharedWords));
+    }
+    words_ = static_cast<SharedWords*>(words);
+    std::memset(static_cast<void*>(words_), 0, sizeof *words_);
+    CUdeviceptr mapped = 0;
+    result = driver_.MemHostGetDevicePointer(&mapped, words, 0);
+    if (result != CUDA_SUCCESS) return cuda_error(driver_, result, "cuMemHostGetDevicePointer", "%p", words);
+    result = driver_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS) return cuda_error(driver_, result, "cuStreamCreate", "%s", gpu_.name().c_str());
+    constexpr size_t kSlotBytes = kBlockSlots * sizeof(device::BlockSlot);
+    result = driver_.MemAlloc(&slots_, kSlotBytes);
+    if (result == CUDA_SUCCESS) result = driver_.MemsetD8Async(slots_, 0, kSlotBytes, stream_);
+    if (result == CUDA_SUCCESS) result = driver_.StreamSynchronize(stream_);
+    if (result != CUDA_SUCCESS) {
+      return cuda_error(driver_, result, "cuMemAlloc", "%zu bytes for slots of blocks", kSlotBytes);
+    }
+    state_.poison = reinterpret_cast<const uint32_t*>(mapped + offsetof(SharedWords, poison));
+    state_.errors = reinterpret_cast<device::DeviceErrorRecord*>(mapped + offsetof(SharedWords, errors));
+    state_.wait_timeout_ns = static_cast<uint64_t>(settings.wait_timeout * 1e9);
+    const char* const policy = settings.tma_policy.c_str();
+    state_.tma_policy = strcasecmp(policy, "FORCE") == 0 ? 2 : strcasecmp(policy, "ENABLE") == 0 ? 1 : 0;
+    state_.version = device::kStateVersion;
+    state_.block_slots = reinterpret_cast<device::BlockSlot*>(slots_);
+    state_.slot_count = kBlockSlots;
+    // The program's signals are its own threads' business.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    watch_ = std::thread([this] { watch(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return Status::ok();
+  }
+
+  Status publish(const device::HeapView& view, const Place& place) override {
+    state_.view = view;
+    state_.node_my_pe = place.node_my_pe;
+    state_.node_n_pes = place.node_n_pes;
+    HEDDLE_RETURN_IF_ERROR(kernels_.set_state(stream_, state_));
+    publish_state(gpu_, state_);
+    published_ = true;
+    return Status::ok();
+  }
+
+  void poison(uint32_t word) override {
+    device::store_release(&words_->poison, word);
+  }  // kernels acquire nothing by it
+
+  void warn_of(const std::vector<PeerIdentity>& identities, int my_pe) const override {
+    std::string sharers;
+    bool first = true;  // of the PEs on this GPU
+    const PeerIdentity& mine = identities[static_cast<size_t>(my_pe)];
+    for (size_t pe = 0; pe < identities.size(); ++pe) {
+      if (static_cast<int>(pe) == my_pe) continue;
+      if (std::memcmp(identities[pe].gpu_uuid, mine.gpu_uuid, sizeof mine.gpu_uuid) == 0) {
+        first = first && static_cast<int>(pe) > my_pe;
+        sharers += format("%sPE %zu", sharers.empty() ? "" : ", ", pe);
+      } else if (!gpu_.has_native_atomics(identities[pe])) {
+        log(LogLevel::kWarn,
+            "atomics on PE %zu's memory are not atomic against its own: %s has no native atomics there", pe,
+            gpu_.name().c_str());
+      }
+    }
+    if (sharers.empty() || !first) return;
+    log(LogLevel::kWarn,
+        "PE %d shares %s with %s: their kernels take turns unless CUDA MPS runs, and kernels that wait for each other "
+        "are slow",
+        my_pe, gpu_.name().c_str(), sharers.c_str());
+  }
+
+  void look() override {
+    device::DeviceErrorRecord record;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      device::DeviceErrorRecord& shared = words_->errors;
+      if (device::load_acquire(&shared.complete) == 0) return;  // acquire: the rest of the record is there
+      record = shared;
+      device::store_relaxed(&shared.complete, 0u);
+      device::store_release(&shared.claimed, 0u);  // after the line above: the next claimer finds an empty record
+    }
+    if (record.error == static_cast<uint32_t>(device::DeviceError::kGlobalExit)) {
+      return on_exit_(static_cast<int>(record.bytes));
+    }
+    (void)report("kernel", device_failure(record));
+  }
+
+ private:
+  void watch() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stop_) {
+      changed_.wait_for(lock, kWatchInterval);
+      lock.unlock();
+      look();
+      lock.lock();
+    }
+  }
+
+  Gpu& gpu_;
+  Kernels& kernels_;
+  const cuda::Driver& driver_;
+  const std::function<void(int)> on_exit_;
+  SharedWords* words_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUdeviceptr slots_ = 0;
+  device::DeviceState state_{};
+  bool published_ = false;
+
+  std::mutex mutex_;  // guards the record's reading and stop_
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::thread watch_;
+};
+
+}  // namespace
+
+Status DeviceSide::make(Fabric& fabric, const Settings& settings, std::function<void(int)> on_exit,
+                        std::unique_ptr<DeviceSide>* side) {
+  auto fresh = std::make_unique<GpuSide>(fabric, std::move(on_exit));
+  HEDDLE_RETURN_IF_ERROR(fresh->open(settings));
+  *side = std::move(fresh);
+  return Status::ok();
+}
+
+#else
+
+Status DeviceSide::make(Fabric&, const Settings&, std::function<void(int)>, std::unique_ptr<DeviceSide>*) {
+  return error(Code::kNotSupported, "this library was built without a CUDA toolkit");
+}
+
+#endif
+
+}  // namespace heddle

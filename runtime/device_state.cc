@@ -1,0 +1,211 @@
+#include "runtime/device_state.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#ifdef HEDDLE_HAVE_CUDA
+#include "runtime/gpu.h"
+#include "runtime/kernels.h"
+#endif
+#include "runtime/log.h"
+
+namespace heddle {
+namespace {
+
+/// A translation unit.
+struct Unit {
+  heddle_state_receiver receiver = nullptr;
+  bool current = false;  ///< has the present state
+};
+
+/// A module that was loaded by hand.
+struct Module {
+  void* handle = nullptr;
+  uint64_t address = 0;  ///< of its state on the device
+};
+
+/// Never destroyed: static destructors of the program unregister after ours.
+struct Registry {
+  std::mutex mutex;  // guards all members, and is held while receivers run
+  std::vector<Unit> units;
+  std::vector<Module> modules;
+  device::DeviceState state{};
+  Gpu* gpu = nullptr;  // nullptr: no state is published
+};
+
+Registry& registry() {
+  static Registry* all = new Registry;
+  return *all;
+}
+
+#ifdef HEDDLE_HAVE_CUDA
+constexpr const char* kStateName = "heddle_device_state_d";
+
+/// Calls the receivers that lack the present state; the last error code of theirs, 0 for none.
+int give_units(Registry& all, Gpu& gpu) {
+  const ContextScope scope(gpu);
+  int failure = 0;
+  for (Unit& unit : all.units) {
+    if (unit.current) continue;
+    const int code = unit.receiver(&all.state, sizeof all.state);
+    unit.current = code == 0;
+    if (code != 0) failure = code;
+  }
+  return failure;
+}
+
+/// A stream of its own, so that the copy waits for nobody's kernels.
+Status give_module(const Gpu& gpu, const Module& module, const device::DeviceState& state) {
+  const ContextScope scope(gpu);
+  const RelaxedCapture relaxed(gpu);
+  CUstream stream = nullptr;
+  const CUresult made = gpu.driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  if (made != CUDA_SUCCESS) return cuda_error(gpu.driver(), made, "cuStreamCreate", "%s", gpu.name().c_str());
+  const Status status = copy_to_device(gpu, stream, module.address, &state, sizeof state, "the state of a module");
+  (void)gpu.driver().StreamDestroy(stream);
+  return status;
+}
+
+void give_all(Registry& all, Gpu& gpu) {
+  for (Unit& unit : all.units) unit.current = false;
+  const int failure = give_units(all, gpu);
+  if (failure != 0) {
+    log(LogLevel::kWarn,
+        "kernels of %td translation unit(s) cannot make calls: the program's CUDA runtime did not take their state "
+        "(CUDA error %d)",
+        std::count_if(all.units.begin(), all.units.end(), [](const Unit& unit) { return !unit.current; }), failure);
+  }
+  for (const Module& module : all.modules) {
+    const Status given = give_module(gpu, module, all.state);
+    if (!given.is_ok()) log(LogLevel::kWarn, "kernels of a module cannot make calls: %s", given.text().c_str());
+  }
+}
+
+/// `found` is what the driver said when it looked for the state.
+Status add_module(Registry& all, void* handle, CUresult found, const char* call, CUdeviceptr address, size_t bytes) {
+  const cuda::Driver& driver = all.gpu->driver();
+  if (found == CUDA_ERROR_NOT_FOUND) {
+    return error(Code::kInvalidValue,
+                 "%p has no symbol %s: include nvshmem.h in its source and compile that with HEDDLE_MODULE defined "
+                 "(NVRTC needs no definition)",
+                 handle, kStateName);
+  }
+  if (found != CUDA_SUCCESS) return cuda_error(driver, found, call, "%p, %s", handle, kStateName);
+  if (bytes != sizeof(device::DeviceState)) {
+    return error(Code::kInvalidValue, "%s of %p has %zu bytes, this library's has %zu: compile the module anew",
+                 kStateName, handle, bytes, sizeof(device::DeviceState));
+  }
+  const Module module{handle, address};
+  HEDDLE_RETURN_IF_ERROR(give_module(*all.gpu, module, all.state));
+  const auto same =
+      std::find_if(all.modules.begin(), all.modules.end(), [&](const Module& one) { return one.handle == handle; });
+  if (same == all.modules.end()) {
+    all.modules.push_back(module);
+  } else {
+    *same = module;
+  }
+  return Status::ok();
+}
+#endif
+
+Status no_state() {
+  return error(Code::kNotInitialized,
+               "there is no state for kernels: this PE's heap is not in GPU memory, or init has not been called");
+}
+
+}  // namespace
+
+#ifdef HEDDLE_HAVE_CUDA
+
+void publish_state(Gpu& gpu, const device::DeviceState& state) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.state = state;
+  all.gpu = &gpu;
+  give_all(all, gpu);
+}
+
+void withdraw_state() {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.gpu == nullptr) return;
+  all.state = {};
+  give_all(all, *all.gpu);
+  all.gpu = nullptr;
+  all.modules.clear();
+}
+
+Status register_module(void* module) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.gpu == nullptr) return no_state();
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  const CUresult found = all.gpu->driver().ModuleGetGlobal(&address, &bytes, static_cast<CUmodule>(module), kStateName);
+  return add_module(all, module, found, "cuModuleGetGlobal", address, bytes);
+}
+
+Status register_library(void* library) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.gpu == nullptr) return no_state();
+  const ContextScope scope(*all.gpu);
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  const CUresult found =
+      all.gpu->driver().LibraryGetGlobal(&address, &bytes, static_cast<CUlibrary>(library), kStateName);
+  return add_module(all, library, found, "cuLibraryGetGlobal", address, bytes);
+}
+
+Status unregister_module(void* module_or_library) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = std::find_if(all.modules.begin(), all.modules.end(),
+                                  [&](const Module& one) { return one.handle == module_or_library; });
+  if (found == all.modules.end()) {
+    return error(Code::kInvalidValue, "%p is no module or library that was registered", module_or_library);
+  }
+  const Module module = *found;
+  all.modules.erase(found);
+  return give_module(*all.gpu, module, {});
+}
+
+#else
+
+void publish_state(Gpu&, const device::DeviceState&) {}  // without CUDA there is no Gpu, so nobody calls this
+void withdraw_state() {}
+Status register_module(void*) { return no_state(); }
+Status register_library(void*) { return no_state(); }
+Status unregister_module(void*) { return no_state(); }
+
+#endif
+
+}  // namespace heddle
+
+extern "C" {
+
+__attribute__((visibility("default"))) void heddle_register_state(heddle_state_receiver receiver) {
+  heddle::Registry& all = heddle::registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.units.push_back({receiver, false});
+#ifdef HEDDLE_HAVE_CUDA
+  if (all.gpu == nullptr) return;
+  const int failure = heddle::give_units(all, *all.gpu);
+  // Not a warning: with -rdc=true the first units of a program fail until the last has registered.
+  if (failure != 0) {
+    heddle::log(heddle::LogLevel::kInfo,
+                "a translation unit that came late does not take its state yet (CUDA error %d)", failure);
+  }
+#endif
+}
+
+__attribute__((visibility("default"))) void heddle_unregister_state(heddle_state_receiver receiver) {
+  heddle::Registry& all = heddle::registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = std::find_if(all.units.begin(), all.units.end(),
+                                  [&](const heddle::Unit& unit) { return unit.receiver == receiver; });
+  if (found != all.units.end()) all.units.erase(found);
+}
+
+}  // extern "C"
