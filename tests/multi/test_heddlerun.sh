@@ -91,7 +91,7 @@ check "help" 0 $?
 has "help names an option" "--keep-going" "$work/out"
 
 # ---- input and output
-echo hello | "$run" -n 3 sh -c 'read -r line && echo "$PMIX_RANK $line"' > "$work/out" 2> /dev/null
+echo hello | "$run" -n 3 sh -c 'read -r line && echo "$PMIX_RANK $line"; true' > "$work/out" 2> /dev/null
 has "input goes to rank 0" "^0 hello$" "$work/out"
 check "and to nobody else" 1 "$(wc -l < "$work/out")"
 "$run" -n 4 -p sh -c 'i=0; while [ $i -lt 200 ]; do printf "rank %s " $PMIX_RANK; echo "line $i"; i=$((i + 1)); done
