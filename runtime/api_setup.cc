@@ -127,21 +127,24 @@ void introduce(const Settings& settings, const std::vector<std::string>& warning
 Status join(const JoinRequest& request, std::unique_ptr<World>* joined) {
   Settings settings;
   std::vector<std::string> warnings;
-  HEDDLE_RETURN_IF_ERROR(Settings::from_environment(&settings, &warnings));
-  HEDDLE_RETURN_IF_ERROR(configure_log(settings, -1));
+  Status configured = Settings::from_environment(&settings, &warnings);
+  if (configured.is_ok()) configured = configure_log(settings, -1);
   std::unique_ptr<Bootstrap> bootstrap;
+  Status made;
   switch (request.maker) {
     case JoinRequest::Maker::kLauncher:
-      HEDDLE_RETURN_IF_ERROR(make_bootstrap(settings, &bootstrap));
+      made = make_bootstrap(settings, &bootstrap);
       break;
     case JoinRequest::Maker::kUniqueId:
-      HEDDLE_RETURN_IF_ERROR(make_uid_bootstrap(settings, request.id, request.rank, request.nranks, &bootstrap));
+      made = make_uid_bootstrap(settings, request.id, request.rank, request.nranks, &bootstrap);
       break;
     case JoinRequest::Maker::kMpi:
-      HEDDLE_RETURN_IF_ERROR(make_mpi_bootstrap(settings, request.mpi_comm, &bootstrap));
+      made = make_mpi_bootstrap(settings, request.mpi_comm, &bootstrap);
       break;
   }
-  HEDDLE_RETURN_IF_ERROR(configure_log(settings, bootstrap->rank()));
+  if (!made.is_ok()) return configured.is_ok() ? made : configured;
+  if (configured.is_ok()) configured = configure_log(settings, bootstrap->rank());
+  if (!configured.is_ok()) return World::refuse(settings, *bootstrap, configured);
   if (bootstrap->rank() == 0) introduce(settings, warnings);
   return World::join(settings, std::move(bootstrap), joined);
 }

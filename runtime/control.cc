@@ -13,6 +13,7 @@ namespace heddle {
 namespace {
 
 constexpr auto kPartingTime = std::chrono::seconds(1);
+constexpr auto kExitTime = std::chrono::milliseconds(500);
 constexpr size_t kCauseBytes = 1024;  // of a failure's text, as far as agree() carries it
 
 }  // namespace
@@ -55,12 +56,19 @@ PeerLoss ControlChannel::Impl::loss() {
 
 void ControlChannel::Impl::send_exit(int exit_code) {
   if (n_pes_ == 1 || !usable()) return;
+  exiting_.store(true, std::memory_order_release);  // both before the peers can know: their ends are no losses, and
+  leaving_.store(true, std::memory_order_release);  // the word that they pass on is not for us
+  pass_exit(exit_code);
+  // A launcher that is told next may kill them before they have written what they had printed.
+  await_parting(Clock::now() + kExitTime);
+}
+
+void ControlChannel::Impl::pass_exit(int exit_code) {
   const ExitBody body{exit_code};
   const Blob frame = make_frame(FrameOp::kExit, 0, {{&body, sizeof body}});
   for (const auto& link : links_) {
     if (link) (void)link->send(frame);  // a peer that is gone needs no word
   }
-  await_parting(Clock::now() + kPartingTime, false);
 }
 
 void ControlChannel::Impl::leave() {
@@ -70,11 +78,11 @@ void ControlChannel::Impl::leave() {
   for (const auto& link : links_) {
     if (link) (void)link->send(frame);  // a peer that is gone needs no word
   }
-  await_parting(Clock::now() + kPartingTime, true);
+  await_parting(Clock::now() + kPartingTime);
   stop();
 }
 
-void ControlChannel::Impl::await_parting(Clock::time_point until, bool peers_too) {
+void ControlChannel::Impl::await_parting(Clock::time_point until) {
   // The service thread is the one that would do what is waited for.
   if (service_id_.load(std::memory_order_relaxed) == std::this_thread::get_id())
     return;  // relaxed: only it stores that
@@ -82,7 +90,7 @@ void ControlChannel::Impl::await_parting(Clock::time_point until, bool peers_too
   changed_.wait_until(lock, until, [&] {
     for (int pe = 0; pe < n_pes_; ++pe) {
       if (!links_[pe]) continue;
-      if (!links_[pe]->idle() || (peers_too && states_[pe] == PeerState::kConnected)) return false;
+      if (!links_[pe]->idle() || states_[pe] == PeerState::kConnected) return false;
     }
     return true;
   });

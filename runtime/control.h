@@ -98,10 +98,11 @@ class ControlChannel {
   /// channel.
   void on_loss(std::function<void(const PeerLoss&)> handler);
 
-  /// Tells every peer to end with `exit_code` (nvshmem_global_exit) and returns when the frames are written, or after 1
-  /// s when a peer does not read.
+  /// Tells every peer to end with `exit_code` (nvshmem_global_exit) and returns when they have ended, at the latest
+  /// after 0.5 s. Losses are no longer reported from its start on, nor exits that peers ask for.
   void send_exit(int exit_code);
-  /// Called on the service thread when a peer asks for exit; the default calls _exit(exit_code) after one log line.
+  /// Called on the service thread when a peer asks for exit; the default tells the other peers too, writes out stdout
+  /// and calls _exit(exit_code).
   void on_exit(std::function<void(int pe, int exit_code)> handler);
 
   /// Orderly end: tells the peers so that the end-of-file that follows is no loss, waits up to 1 s for them to leave

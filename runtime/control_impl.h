@@ -153,12 +153,13 @@ class ControlChannel::Impl {
   void deliver_early();
   void handle_bye(int pe);
   void handle_exit(int pe, int exit_code);
+  void pass_exit(int exit_code);
   void handle_end(int pe, const std::string& failure);
   void lose(int pe, const std::string& text);
   void report_loss();
   PeerState state_of(int pe);
   void set_state(int pe, PeerState state);
-  void await_parting(Clock::time_point until, bool peers_too);
+  void await_parting(Clock::time_point until);
 
   const Settings settings_;
   const int my_pe_;
@@ -176,6 +177,7 @@ class ControlChannel::Impl {
   std::atomic<bool> started_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
+  std::atomic<bool> exiting_{false};  // this PE has called nvshmem_global_exit
   std::atomic<uint32_t> poison_{0};
 
   Handler<int, const unsigned char*, size_t, OwnedFd> receivers_[kCourierLanes];

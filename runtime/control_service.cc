@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 
 #include "runtime/control_impl.h"
@@ -264,9 +265,15 @@ void ControlChannel::Impl::handle_bye(int pe) {
 }
 
 void ControlChannel::Impl::handle_exit(int pe, int exit_code) {
-  if (exit_handler_.call(pe, exit_code)) return;
+  if (exiting_.load(std::memory_order_acquire) || exit_handler_.call(pe, exit_code)) return;
   log(LogLevel::kInfo, "PE %d called nvshmem_global_exit(%d)", pe, exit_code);
-  ::_exit(exit_code);
+  pass_exit(exit_code);  // each peer hears of it before it can take our end for a loss
+  // What the program has printed is not lost, unless a thread of its is in the middle of printing.
+  if (ftrylockfile(stdout) == 0) {
+    (void)std::fflush(stdout);
+    funlockfile(stdout);
+  }
+  ::_exit(exit_code);  // not exit(): the program's own threads are in the middle of something
 }
 
 void ControlChannel::Impl::handle_end(int pe, const std::string& failure) {

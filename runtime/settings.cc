@@ -92,10 +92,12 @@ const char* nearest_name(const std::string& name) {
   return best;
 }
 
+/// Sets `value` from what was given, or to the fallback when that is nothing or malformed.
 template <class T>
 Status set_value(const char* name, const char* fallback, const std::string* given, T* value) {
   const Status status = parse_value(given != nullptr ? *given : std::string(fallback), value);
   if (status.is_ok()) return status;
+  if (given != nullptr) (void)parse_value(std::string(fallback), value);
   return error(Code::kInvalidValue, "%s=\"%s\" is %s; unset it or give a value such as \"%s\"", name,
                given != nullptr ? given->c_str() : fallback, status.text().c_str(), fallback);
 }
@@ -162,9 +164,11 @@ Status Settings::from_list(const std::vector<std::string>& environment, Settings
   };
   std::string value;
   bool given = false;
-#define HEDDLE_SETTING(member, kind, name, fallback, help)                                        \
-  given = find(name, &value);                                                                     \
-  HEDDLE_RETURN_IF_ERROR(set_value(name, fallback, given ? &value : nullptr, &settings->member)); \
+  Status first;  // the first malformed value; the others are read all the same
+#define HEDDLE_SETTING(member, kind, name, fallback, help)                                                \
+  given = find(name, &value);                                                                             \
+  if (Status one = set_value(name, fallback, given ? &value : nullptr, &settings->member); first.is_ok()) \
+    first = std::move(one);                                                                               \
   if (given) settings->given.emplace_back(name);
 #include "runtime/settings.inc"
 #undef HEDDLE_SETTING
@@ -177,7 +181,7 @@ Status Settings::from_list(const std::vector<std::string>& environment, Settings
     warnings->push_back(
         format("unknown setting %s is ignored; the nearest known name is %s", name.c_str(), nearest_name(name)));
   }
-  return Status::ok();
+  return first;
 }
 
 std::vector<SettingRow> Settings::rows() const {

@@ -32,7 +32,8 @@ struct Settings {
 #undef HEDDLE_SETTING
 
   /// Reads the table's variables from the process environment.
-  /// An empty value counts as unset. A malformed value is kInvalidValue and quotes it. A variable that starts with
+  /// An empty value counts as unset. A malformed value is kInvalidValue and quotes it; the setting then has its
+  /// default, and all others are read, so that the failure can be told to the other PEs. A variable that starts with
   /// NVSHMEM_ or HEDDLE_ and is in no table row is put into `warnings` with the nearest known name.
   static Status from_environment(Settings* settings, std::vector<std::string>* warnings);
 

@@ -34,7 +34,7 @@ struct Record {
   uint64_t limit = 0;
   uint64_t chunk = 0;
   int32_t failed = 0;  // Code of what went wrong here before the exchange
-  char text[180] = {};
+  char text[500] = {};
 };
 
 Status read_boot_id(unsigned char (&id)[16]) {
@@ -103,6 +103,12 @@ Status judge_records(const std::vector<Record>& records) {
   return Status::ok();
 }
 
+void note_failure(Record* record, const Status& status) {
+  if (status.is_ok()) return;
+  record->failed = static_cast<int32_t>(status.code());
+  std::strncpy(record->text, status.text().c_str(), sizeof record->text - 1);
+}
+
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -120,9 +126,21 @@ Status World::join(const Settings& settings, std::unique_ptr<Bootstrap> bootstra
                    int cuda_device) {
   std::unique_ptr<World> fresh(new World(settings, cuda_device));
   fresh->bootstrap_ = std::move(bootstrap);
-  HEDDLE_RETURN_IF_ERROR(fresh->join_steps());
-  *world = std::move(fresh);
-  return Status::ok();
+  Status joined = fresh->join_steps();
+  if (joined.is_ok()) {
+    *world = std::move(fresh);
+  } else if (fresh->control_ != nullptr) {
+    fresh->control_->leave();  // in order, so that nobody takes this end for a loss beside the cause that all know
+  }
+  return joined;
+}
+
+Status World::refuse(const Settings& settings, Bootstrap& bootstrap, const Status& why) {
+  Record mine;
+  note_failure(&mine, why);
+  std::vector<Record> records(static_cast<size_t>(bootstrap.size()));
+  const Status told = bootstrap.allgather(&mine, sizeof mine, records.data(), Deadline::in(settings.timeout));
+  return told.is_ok() ? judge_records(records) : why;
 }
 
 Status World::check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* internal) const {
@@ -162,8 +180,8 @@ Status World::open_control_heap(Deadline deadline, EndpointHandle* handle) {
   const uint64_t internal = device::InternalArea(static_cast<uint64_t>(n_pes)).bytes();
   control_fabric_ = make_host_fabric(control_->make_courier(1));
   control_heap_ = std::make_unique<SymmetricHeap>(*control_fabric_);
-  return control_heap_->open({bootstrap_->rank(), n_pes, round_up(internal, kChunk), kChunk, internal}, deadline,
-                             handle);
+  return control_heap_->open(
+      {bootstrap_->rank(), n_pes, round_up(internal, kChunk), kChunk, internal, &control_->poison()}, deadline, handle);
 }
 
 Status World::refresh_views() {
@@ -223,17 +241,15 @@ Status World::join_steps() {
     fabric_->describe(&mine.identity);
     HEDDLE_RETURN_IF_ERROR(check_memory_settings(&mine.limit, &mine.chunk, &internal));
     heap_ = std::make_unique<SymmetricHeap>(*fabric_);
-    HEDDLE_RETURN_IF_ERROR(heap_->open({me, n_pes, mine.limit, mine.chunk, internal}, deadline, &mine.endpoint));
+    HEDDLE_RETURN_IF_ERROR(
+        heap_->open({me, n_pes, mine.limit, mine.chunk, internal, &control_->poison()}, deadline, &mine.endpoint));
     if (!fabric_->capabilities().device_memory) return Status::ok();
     HEDDLE_RETURN_IF_ERROR(open_control_heap(deadline, &mine.control_endpoint));
     return DeviceSide::make(
         *fabric_, settings_, [this](int exit_code) { end_by_kernel(exit_code); }, &device_);
   };
   const Status prepared = prepare();
-  if (!prepared.is_ok()) {
-    mine.failed = static_cast<int32_t>(prepared.code());
-    std::strncpy(mine.text, prepared.text().c_str(), sizeof mine.text - 1);
-  }
+  note_failure(&mine, prepared);
   std::vector<Record> records(static_cast<size_t>(n_pes));
   const Status exchanged = bootstrap_->allgather(&mine, sizeof mine, records.data(), deadline);
   if (!exchanged.is_ok()) return prepared.is_ok() ? exchanged.in("exchange of records") : prepared;

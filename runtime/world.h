@@ -32,6 +32,9 @@ class World {
   /// `cuda_device`: the GPU that the program asks for, an ordinal; -1 leaves the choice to choose_gpu (runtime/gpu.h).
   static Status join(const Settings& settings, std::unique_ptr<Bootstrap> bootstrap, std::unique_ptr<World>* world,
                      int cuda_device = -1);
+  /// What a PE calls instead of join() when it cannot: the others' join() then fails at once with `why`, as this does.
+  /// Blocks as join() does. Never ok.
+  static Status refuse(const Settings& settings, Bootstrap& bootstrap, const Status& why);
   /// Leaves as a crash would; call finalize() for an orderly end.
   ~World();
   World(const World&) = delete;
