@@ -58,12 +58,17 @@ HEDDLE_DEVICE HEDDLE_INLINE void drop_slot_if_unused(BlockSlot* slot) {
 
 /// Bytes at the start of donated memory that hold barriers.
 constexpr uint32_t kBarrierBytes = 128;
+/// In place of the memory's address while one thread uses it.
+constexpr uint32_t kSmemInUse = 0xffffffff;
 /// Below this, donated memory has no room for stages: only sources in shared memory gain.
-constexpr uint32_t kLeastStagedBytes = kBarrierBytes + 4 * 1024;
+constexpr uint32_t kLeastStagedBytes = kBarrierBytes + 8 * 1024;
 
 /// All threads of the block call with the same values; the program's __syncthreads comes before the first transfer.
 HEDDLE_DEVICE inline void give_smem(void* smem, size_t bytes) {
-  if (device_state().tma_policy == 0 || smem == nullptr || bytes < kBarrierBytes) return;
+  if (device_state().tma_policy == 0 || smem == nullptr || bytes < kBarrierBytes ||
+      reinterpret_cast<uintptr_t>(smem) % 16 != 0) {
+    return;
+  }
   if (BlockScope::rank() != 0 || __isShared(smem) == 0) return;
   BlockSlot* const slot = claim_slot();
   if (slot == nullptr) return;

@@ -15,7 +15,8 @@ namespace heddle::device {
 
 /// The sides of a put: any source, symmetric destination.
 struct ToPeer {
-  static constexpr int kInFlight = 4;  ///< vectors that a thread loads before it stores
+  static constexpr int kInFlight = 4;    ///< vectors that a thread loads before it stores
+  static constexpr bool kInline = true;  ///< whether vectors go inline, so that small copies need no call
   template <class T>
   HEDDLE_HD static HEDDLE_INLINE T load(const T* address) {
     return load_any(address);
@@ -28,6 +29,7 @@ struct ToPeer {
 /// The sides of a get. Loads take the way across the fabric and back, so more are in flight.
 struct FromPeer {
   static constexpr int kInFlight = 8;
+  static constexpr bool kInline = false;
   template <class T>
   HEDDLE_HD static HEDDLE_INLINE T load(const T* address) {
     return load_peer(address);
@@ -216,7 +218,7 @@ HEDDLE_HD HEDDLE_OUTLINE void copy_any(const Scope scope, char* destination, con
 template <class Sides, class Scope>
 HEDDLE_HD HEDDLE_INLINE void copy_by_engine(const Scope& scope, void* destination, const void* source, size_t bytes) {
   const auto to = reinterpret_cast<uintptr_t>(destination), from = reinterpret_cast<uintptr_t>(source);
-  if ((to | from | bytes) % kVectorBytes == 0) {
+  if (Sides::kInline && (to | from | bytes) % kVectorBytes == 0) {
     copy_vectors<Sides>(scope, static_cast<Vector*>(destination), static_cast<const Vector*>(source),
                         bytes / kVectorBytes);
   } else {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/bulk.h"
 #include "device/copy.h"
 #include "device/rma.h"
 #include "tests/catch.h"
@@ -43,6 +44,7 @@ Watch watch;
 template <int kFlight>
 struct WatchedSides {
   static constexpr int kInFlight = kFlight;
+  static constexpr bool kInline = true;
   template <class T>
   static T load(const T* address) {
     T value{};
@@ -230,6 +232,74 @@ TEST_CASE("aligned elements are never split", "[copy]") {
         CHECK(engine<4>(arena, 32, at, 0, count * element) == "");
       }
     }
+  }
+}
+
+TEST_CASE("bulk copies never load a stage whose store may still read it", "[copy]") {
+  // An engine that does nothing by itself: loads happen when they are waited for, and stores read their stage as late
+  // as they may. A load into a stage that a store has yet to read, or a store of a stage not loaded, is a fault.
+  struct Stage {
+    const char* source = nullptr;
+    uint32_t bytes = 0, loads = 0;
+    bool loading = false;
+    std::vector<char> memory;
+  };
+  struct Store {
+    char* destination;
+    uint32_t stage, bytes;
+  };
+  struct Engine {
+    std::vector<Stage>* stages;
+    std::vector<Store>* unread;
+    std::string* fault;
+    void read_all_but(size_t latest) const {
+      while (unread->size() > latest) {
+        const Store store = unread->front();
+        memcpy(store.destination, (*stages)[store.stage].memory.data(), store.bytes);
+        unread->erase(unread->begin());
+      }
+    }
+    void start_load(uint32_t stage, const char* source, uint32_t bytes) const {
+      for (const Store& store : *unread) {
+        if (store.stage == stage) *fault = "load into a stage that is still to be read";
+      }
+      Stage& at = (*stages)[stage];
+      if (at.loading) *fault = "two loads into one stage";
+      if (bytes > at.memory.size()) *fault = "load larger than a stage";
+      at.source = source;
+      at.bytes = bytes;
+      at.loading = true;
+    }
+    void await_load(uint32_t stage, uint32_t parity) const {
+      Stage& at = (*stages)[stage];
+      if (!at.loading) *fault = "wait for a load that was not started";
+      if (parity != at.loads % 2) *fault = "wrong parity";
+      memcpy(at.memory.data(), at.source, at.bytes);
+      at.loading = false;
+      ++at.loads;
+    }
+    void start_store(char* destination, uint32_t stage, uint32_t bytes) const {
+      if ((*stages)[stage].loading) *fault = "store of a stage that is being loaded";
+      unread->push_back({destination, stage, bytes});
+    }
+    void await_reads_but_one() const { read_all_but(1); }
+    void await_stores() const { read_all_but(0); }
+  };
+  constexpr uint32_t kStageBytes = 64;
+  const uint32_t count = GENERATE(2, 3, 4, 8);
+  std::mt19937 random(count);
+  for (size_t bytes = 16; bytes < 2000; bytes += 16) {
+    std::vector<Stage> stages(count);
+    for (Stage& stage : stages) stage.memory.resize(kStageBytes);
+    std::vector<Store> unread;
+    std::string fault;
+    std::vector<char> source(bytes), destination(bytes);
+    for (char& byte : source) byte = static_cast<char>(random());
+    heddle::device::bulk_ring(Engine{&stages, &unread, &fault}, destination.data(), source.data(), bytes, count,
+                              kStageBytes);
+    CHECK(fault == "");
+    CHECK(destination == source);
+    for (const Stage& stage : stages) CHECK(!stage.loading);
   }
 }
 
