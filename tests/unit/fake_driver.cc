@@ -1,0 +1,520 @@
+#include "tests/unit/fake_driver.h"
+
+#include "device/access.h"
+#include "device/half_convert.h"
+#include "device/internal_area.h"
+#include "device/signal.h"
+#include "device/wait.h"
+
+namespace heddle::test {
+namespace {
+
+void* pointer(CUdeviceptr at) { return reinterpret_cast<void*>(at); }
+
+template <class Task>
+Task task_of(const std::vector<char>& bytes) {
+  Task task;
+  std::memcpy(&task, bytes.data(), sizeof task);
+  return task;
+}
+
+template <class T>
+T combine(uint32_t op, T* object, T operand, T compare) {
+  switch (op) {
+    case 0:
+      return device::load_relaxed(object);
+    case 1:
+    case 2:
+      return device::atomic_exchange(object, operand);
+    case 3:
+      return device::atomic_compare_exchange(object, compare, operand);
+    case 4:
+      return device::atomic_fetch_add(object, operand);
+    default:
+      break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    if (op == 5) return device::atomic_fetch_and(object, operand);
+    if (op == 6) return device::atomic_fetch_or(object, operand);
+    return device::atomic_fetch_xor(object, operand);
+  }
+  std::abort();
+}
+
+template <class T>
+uint64_t atomic(const AtomicTask& task) {
+  using Word = device::Word<T>;
+  const T old = combine(task.op, static_cast<T*>(task.object), device::from_word<T>(static_cast<Word>(task.operand)),
+                        device::from_word<T>(static_cast<Word>(task.compare)));
+  return device::to_word(old);
+}
+
+template <class T>
+void wait(const WaitTask& task) {
+  const auto* variables = static_cast<const T*>(task.variables);
+  const auto* references = static_cast<const T*>(task.references);
+  auto pause = [] {
+    std::this_thread::yield();
+    return true;
+  };
+  if (references != nullptr) {
+    device::wait_until_all(variables, task.count, task.status, task.cmp, references, pause);
+  } else {
+    device::wait_until_all(variables, task.count, task.status, task.cmp,
+                           device::OneValue<T>{static_cast<T>(task.reference)}, pause);
+  }
+}
+
+void barrier(const device::HeapView& view) {
+  const device::InternalArea area(static_cast<uint64_t>(view.n_pes));
+  const auto word = [&](uint64_t offset) { return reinterpret_cast<uint64_t*>(view.my_heap + offset); };
+  const uint64_t arrival = device::load_relaxed(word(area.device_epoch())) + 1;
+  for (int pe = 0; pe < view.n_pes; ++pe) {
+    device::store_release(device::translate(view, word(area.device_slot(static_cast<uint64_t>(view.my_pe))), pe),
+                          arrival);
+  }
+  for (int pe = 0; pe < view.n_pes; ++pe) {
+    while (device::load_acquire(word(area.device_slot(static_cast<uint64_t>(pe)))) < arrival) std::this_thread::yield();
+  }
+  device::store_relaxed(word(area.device_epoch()), arrival);
+}
+
+}  // namespace
+
+void FakeCuda::run(const std::string& name, const std::vector<char>& bytes, const device::DeviceState& state) {
+  if (name == "heddle_store") {
+    const auto task = task_of<StoreTask>(bytes);
+    const uint64_t words[2] = {task.low, task.high};
+    std::memcpy(task.destination, words, task.bytes);
+  } else if (name == "heddle_copy") {
+    const auto task = task_of<CopyTask>(bytes);
+    std::memmove(task.destination, task.source, task.bytes);
+    if (task.signal != nullptr) device::signal_release(task.signal, task.value, task.signal_op);
+  } else if (name == "heddle_signal") {
+    const auto task = task_of<CopyTask>(bytes);
+    device::signal_release(task.signal, task.value, task.signal_op);
+  } else if (name == "heddle_strided") {
+    const auto task = task_of<StridedTask>(bytes);
+    for (uint64_t i = 0; i < task.count; ++i) {
+      std::memcpy(static_cast<char*>(task.destination) + i * task.destination_stride * task.element,
+                  static_cast<const char*>(task.source) + i * task.source_stride * task.element, task.element);
+    }
+  } else if (name == "heddle_atomic") {
+    const auto task = task_of<AtomicTask>(bytes);
+    const uint64_t old = task.type == 0   ? atomic<uint32_t>(task)
+                         : task.type == 1 ? atomic<uint64_t>(task)
+                         : task.type == 2 ? atomic<device::Half>(task)
+                         : task.type == 3 ? atomic<float>(task)
+                                          : atomic<double>(task);
+    if (task.result != nullptr) *task.result = old;
+  } else if (name == "heddle_wait") {
+    const auto task = task_of<WaitTask>(bytes);
+    if (task.element == 2) return task.is_signed != 0 ? wait<int16_t>(task) : wait<uint16_t>(task);
+    if (task.element == 4) return task.is_signed != 0 ? wait<int32_t>(task) : wait<uint32_t>(task);
+    return task.is_signed != 0 ? wait<int64_t>(task) : wait<uint64_t>(task);
+  } else if (name == "heddle_barrier") {
+    barrier(state.view);
+  } else {
+    std::abort();
+  }
+}
+
+CUresult FakeCuda::launch(Kernel& kernel, CUstream stream, void** parameters) {
+  static const std::map<std::string, size_t> sizes = {
+      {"heddle_store", sizeof(StoreTask)},
+      {"heddle_copy", sizeof(CopyTask)},
+      {"heddle_signal", sizeof(CopyTask)},
+      {"heddle_strided", sizeof(StridedTask)},
+      {"heddle_atomic", sizeof(AtomicTask)},
+      {"heddle_wait", sizeof(WaitTask)},
+      {"heddle_barrier", 0},
+  };
+  const size_t size = sizes.at(kernel.name);
+  std::vector<char> task(size);
+  if (size > 0) std::memcpy(task.data(), parameters[0], size);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++launches_[kernel.name];
+  }
+  of(stream).push([&kernel, task] { run(kernel.name, task, kernel.library->state); });
+  return CUDA_SUCCESS;
+}
+
+CUresult FakeCuda::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  if (kind_of(to) == 0) {  // pageable: complete on return
+    of(stream).drain();
+    std::memmove(pointer(to), pointer(from), bytes);
+  } else if (kind_of(from) == 0) {  // pageable: read on return
+    const auto* const begin = static_cast<const char*>(pointer(from));
+    of(stream).push(
+        [to, data = std::vector<char>(begin, begin + bytes)] { std::memcpy(pointer(to), data.data(), data.size()); });
+  } else {
+    of(stream).push([=] { std::memmove(pointer(to), pointer(from), bytes); });
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult FakeCuda::copy_2d(const CUDA_MEMCPY2D& shape, CUstream stream) {
+  const bool up = shape.srcMemoryType == CU_MEMORYTYPE_HOST;
+  const char* const from = up ? static_cast<const char*>(shape.srcHost) : static_cast<char*>(pointer(shape.srcDevice));
+  char* const to = up ? static_cast<char*>(pointer(shape.dstDevice)) : static_cast<char*>(shape.dstHost);
+  if (shape.srcPitch < shape.WidthInBytes || shape.dstPitch < shape.WidthInBytes) return CUDA_ERROR_INVALID_VALUE;
+  of(stream).drain();
+  for (size_t row = 0; row < shape.Height; ++row) {
+    std::memcpy(to + row * shape.dstPitch, from + row * shape.srcPitch, shape.WidthInBytes);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Functions without captures: the one object is FakeCuda::the().
+FakeCuda::FakeCuda() {
+  cuda::Driver& d = driver_;
+  d.Init = [](unsigned) { return CUDA_SUCCESS; };
+  d.DriverGetVersion = [](int* version) { return *version = 13000, CUDA_SUCCESS; };
+  d.GetErrorName = [](CUresult result, const char** name) {
+    *name = result == CUDA_ERROR_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == CUDA_ERROR_INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+            : result == CUDA_ERROR_INVALID_VALUE   ? "CUDA_ERROR_INVALID_VALUE"
+                                                   : "CUDA_ERROR_OTHER";
+    return CUDA_SUCCESS;
+  };
+  d.GetErrorString = [](CUresult, const char** text) { return *text = "a fake failure", CUDA_SUCCESS; };
+  d.DeviceGetCount = [](int* count) { return *count = the().traits.devices, CUDA_SUCCESS; };
+  d.DeviceGet = [](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; };
+  d.DeviceGetName = [](char* name, int size, CUdevice) {
+    std::strncpy(name, the().traits.name.c_str(), static_cast<size_t>(size) - 1);
+    return CUDA_SUCCESS;
+  };
+  d.DeviceGetUuid = [](CUuuid* uuid, CUdevice device) {
+    for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(16 * device + i + 1);
+    return CUDA_SUCCESS;
+  };
+  d.DeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
+    switch (attribute) {
+      case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        *value = the().traits.vmm ? 1 : 0;
+        break;
+      case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        *value = 9;
+        break;
+      case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        *value = 0;
+        break;
+      case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
+        *value = INT32_MAX;
+        break;
+      default:
+        *value = 1;
+    }
+    return CUDA_SUCCESS;
+  };
+  d.DeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
+    return *can = the().traits.peer_access ? 1 : 0, CUDA_SUCCESS;
+  };
+  d.DeviceGetP2PAttribute = [](int* value, CUdevice_P2PAttribute, CUdevice, CUdevice) {
+    return *value = the().traits.native_atomics ? 1 : 0, CUDA_SUCCESS;
+  };
+  d.DevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) {
+    if (const CUresult r = the().check_free("DevicePrimaryCtxRetain"); r != CUDA_SUCCESS) return r;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    ++the().contexts_[device].retained;
+    *context = reinterpret_cast<CUcontext>(&the().contexts_[device]);
+    return CUDA_SUCCESS;
+  };
+  d.DevicePrimaryCtxRelease = [](CUdevice device) {
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    return --the().contexts_[device].retained < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  };
+  d.CtxGetCurrent = [](CUcontext* context) {
+    *context = stack().empty() ? nullptr : reinterpret_cast<CUcontext>(stack().back());
+    return CUDA_SUCCESS;
+  };
+  d.CtxPushCurrent = [](CUcontext context) {
+    stack().push_back(reinterpret_cast<Context*>(context));
+    return CUDA_SUCCESS;
+  };
+  d.CtxPopCurrent = [](CUcontext* context) {
+    if (stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    *context = reinterpret_cast<CUcontext>(stack().back());
+    stack().pop_back();
+    return CUDA_SUCCESS;
+  };
+  d.CtxGetDevice = [](CUdevice* device) {
+    if (stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = stack().back()->ordinal;
+    return CUDA_SUCCESS;
+  };
+  d.MemGetInfo = [](size_t* free_bytes, size_t* all) {
+    *free_bytes = the().traits.free_bytes;
+    *all = uint64_t{8} << 30;
+    return the().check("MemGetInfo");
+  };
+  d.MemGetAllocationGranularity = [](size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+    return *bytes = kGranularity, CUDA_SUCCESS;
+  };
+  d.MemCreate = [](CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop,
+                   unsigned long long) {
+    if (const CUresult r = the().check_free("MemCreate"); r != CUDA_SUCCESS) return r;
+    if (bytes == 0 || bytes % kGranularity != 0 || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytes > the().traits.free_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+    const int fd = memfd_create("fake", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    // Fresh memory of a GPU holds what was there before.
+    std::vector<char> junk(64 << 10, 0x5a);
+    if (pwrite(fd, junk.data(), junk.size(), 0) != static_cast<ssize_t>(junk.size())) return CUDA_ERROR_OUT_OF_MEMORY;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    *handle = the().next_handle_++;
+    the().handles_[*handle] = fd;
+    return CUDA_SUCCESS;
+  };
+  d.MemRelease = [](CUmemGenericAllocationHandle handle) {
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    const auto found = the().handles_.find(handle);
+    if (found == the().handles_.end()) return CUDA_ERROR_INVALID_VALUE;
+    close(found->second);
+    the().handles_.erase(found);
+    return CUDA_SUCCESS;
+  };
+  d.MemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                                    unsigned long long) {
+    if (const CUresult r = the().check_free("MemExportToShareableHandle"); r != CUDA_SUCCESS) return r;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    *static_cast<int*>(out) = fcntl(the().handles_.at(handle), F_DUPFD_CLOEXEC, 0);
+    return CUDA_SUCCESS;
+  };
+  d.MemImportFromShareableHandle = [](CUmemGenericAllocationHandle* handle, void* os, CUmemAllocationHandleType) {
+    if (const CUresult r = the().check_free("MemImportFromShareableHandle"); r != CUDA_SUCCESS) return r;
+    const int fd = fcntl(static_cast<int>(reinterpret_cast<uintptr_t>(os)), F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    *handle = the().next_handle_++;
+    the().handles_[*handle] = fd;
+    return CUDA_SUCCESS;
+  };
+  d.MemAddressReserve = [](CUdeviceptr* at, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long) {
+    if (const CUresult r = the().check_free("MemAddressReserve"); r != CUDA_SUCCESS) return r;
+    if (bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
+    // More than asked and never given back before Free; the aligned part is what counts.
+    char* const base = static_cast<char*>(
+        mmap(nullptr, bytes + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (base == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    const uintptr_t aligned = (reinterpret_cast<uintptr_t>(base) + alignment - 1) / alignment * alignment;
+    if (aligned > reinterpret_cast<uintptr_t>(base)) munmap(base, aligned - reinterpret_cast<uintptr_t>(base));
+    *at = aligned;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    the().reservations_[aligned] = bytes;
+    return CUDA_SUCCESS;
+  };
+  d.MemAddressFree = [](CUdeviceptr at, size_t bytes) {
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    const auto found = the().reservations_.find(at);
+    if (found == the().reservations_.end() || found->second != bytes) return CUDA_ERROR_INVALID_VALUE;
+    const auto mapped = the().mappings_.lower_bound(at);
+    if (mapped != the().mappings_.end() && mapped->first < at + bytes) return CUDA_ERROR_INVALID_VALUE;
+    munmap(pointer(at), bytes);
+    the().reservations_.erase(found);
+    return CUDA_SUCCESS;
+  };
+  d.MemMap = [](CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long) {
+    if (const CUresult r = the().check_free("MemMap"); r != CUDA_SUCCESS) return r;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    if (!inside(the().reservations_, at) || inside(the().mappings_, at) || (at | bytes | offset) % kGranularity != 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mmap(pointer(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, the().handles_.at(handle),
+             static_cast<off_t>(offset)) == MAP_FAILED) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    the().mappings_[at] = bytes;
+    return CUDA_SUCCESS;
+  };
+  d.MemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc* access, size_t) {
+    if (const CUresult r = the().check_free("MemSetAccess"); r != CUDA_SUCCESS) return r;
+    if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+    return mprotect(pointer(at), bytes, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  d.MemUnmap = [](CUdeviceptr at, size_t bytes) {
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    uint64_t sum = 0;
+    auto mapping = the().mappings_.find(at);
+    while (mapping != the().mappings_.end() && mapping->first == at + sum && sum < bytes) {
+      sum += mapping->second;
+      mapping = the().mappings_.erase(mapping);
+    }
+    if (sum != bytes) return CUDA_ERROR_INVALID_VALUE;  // whole mappings only
+    mmap(pointer(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return CUDA_SUCCESS;
+  };
+  d.MemAlloc = [](CUdeviceptr* at, size_t bytes) {
+    if (const CUresult r = the().check("MemAlloc"); r != CUDA_SUCCESS) return r;
+    *at = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    the().plain_[*at] = bytes;
+    return CUDA_SUCCESS;
+  };
+  d.MemFree = [](CUdeviceptr at) {
+    if (const CUresult r = the().check("MemFree"); r != CUDA_SUCCESS) return r;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    if (the().plain_.erase(at) == 0) return CUDA_ERROR_INVALID_VALUE;
+    std::free(pointer(at));
+    return CUDA_SUCCESS;
+  };
+  d.MemHostAlloc = [](void** at, size_t bytes, unsigned) {
+    if (const CUresult r = the().check("MemHostAlloc"); r != CUDA_SUCCESS) return r;
+    *at = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    the().pinned_[reinterpret_cast<uintptr_t>(*at)] = bytes;
+    return CUDA_SUCCESS;
+  };
+  d.MemFreeHost = [](void* at) {
+    if (const CUresult r = the().check("MemFreeHost"); r != CUDA_SUCCESS) return r;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    if (the().pinned_.erase(reinterpret_cast<uintptr_t>(at)) == 0) return CUDA_ERROR_INVALID_VALUE;
+    std::free(at);
+    return CUDA_SUCCESS;
+  };
+  d.MemHostGetDevicePointer = [](CUdeviceptr* device, void* host, unsigned) {
+    return *device = reinterpret_cast<CUdeviceptr>(host), CUDA_SUCCESS;
+  };
+  d.MemcpyAsync = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    const CUresult r = the().check("MemcpyAsync");
+    return r != CUDA_SUCCESS ? r : the().copy(to, from, bytes, stream);
+  };
+  d.MemcpyHtoDAsync = [](CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+    const CUresult r = the().check("MemcpyHtoDAsync");
+    // The state of kernels lies in memory that only a copy to the device may name.
+    if (r != CUDA_SUCCESS) return r;
+    of(stream).drain();
+    std::memcpy(pointer(to), from, bytes);
+    return CUDA_SUCCESS;
+  };
+  d.MemcpyDtoHAsync = [](void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    const CUresult r = the().check("MemcpyDtoHAsync");
+    return r != CUDA_SUCCESS ? r : the().copy(reinterpret_cast<CUdeviceptr>(to), from, bytes, stream);
+  };
+  d.Memcpy2DAsync = [](const CUDA_MEMCPY2D* shape, CUstream stream) {
+    const CUresult r = the().check("Memcpy2DAsync");
+    return r != CUDA_SUCCESS ? r : the().copy_2d(*shape, stream);
+  };
+  d.MemsetD8Async = [](CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream) {
+    if (const CUresult r = the().check("MemsetD8Async"); r != CUDA_SUCCESS) return r;
+    of(stream).push([=] { std::memset(pointer(at), value, bytes); });
+    return CUDA_SUCCESS;
+  };
+  d.PointerGetAttribute = [](void* out, CUpointer_attribute, CUdeviceptr at) {
+    const int kind = the().kind_of(at);
+    if (kind == 0) return CUDA_ERROR_INVALID_VALUE;
+    *static_cast<unsigned*>(out) = kind == 2 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    return CUDA_SUCCESS;
+  };
+  d.StreamCreate = [](CUstream* stream, unsigned flags) {
+    if (const CUresult r = the().check("StreamCreate"); r != CUDA_SUCCESS) return r;
+    if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    *stream = reinterpret_cast<CUstream>(new Stream);
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    the().streams_.insert(*stream);
+    return CUDA_SUCCESS;
+  };
+  d.StreamDestroy = [](CUstream stream) {
+    {
+      const std::lock_guard<std::mutex> lock(the().mutex_);
+      if (the().streams_.erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
+    }
+    delete &of(stream);
+    return CUDA_SUCCESS;
+  };
+  d.StreamSynchronize = [](CUstream stream) {
+    if (const CUresult r = the().check("StreamSynchronize"); r != CUDA_SUCCESS) return r;
+    of(stream).drain();
+    return CUDA_SUCCESS;
+  };
+  d.StreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
+    return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+  };
+  d.StreamWaitEvent = [](CUstream stream, CUevent event, unsigned) {
+    Event& e = *reinterpret_cast<Event*>(event);
+    uint64_t recorded = 0;
+    {
+      const std::lock_guard<std::mutex> lock(e.mutex);
+      recorded = e.recorded;
+    }
+    of(stream).push([&e, recorded] {
+      std::unique_lock<std::mutex> lock(e.mutex);
+      e.changed.wait(lock, [&] { return e.reached >= recorded; });
+    });
+    return CUDA_SUCCESS;
+  };
+  d.StreamWriteValue64 = [](CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned) {
+    if (!the().traits.stream_writes) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult r = the().check("StreamWriteValue64"); r != CUDA_SUCCESS) return r;
+    of(stream).push([=] { device::store_release(static_cast<uint64_t*>(pointer(at)), static_cast<uint64_t>(value)); });
+    return CUDA_SUCCESS;
+  };
+  d.EventCreate = [](CUevent* event, unsigned) {
+    return *event = reinterpret_cast<CUevent>(new Event), the().check("EventCreate");
+  };
+  d.EventDestroy = [](CUevent event) { return delete reinterpret_cast<Event*>(event), CUDA_SUCCESS; };
+  d.EventQuery = [](CUevent) { return CUDA_SUCCESS; };
+  d.EventRecord = [](CUevent event, CUstream stream) {
+    Event& e = *reinterpret_cast<Event*>(event);
+    uint64_t number = 0;
+    {
+      const std::lock_guard<std::mutex> lock(e.mutex);
+      number = ++e.recorded;
+    }
+    of(stream).push([&e, number] {
+      const std::lock_guard<std::mutex> lock(e.mutex);
+      e.reached = number;
+      e.changed.notify_all();
+    });
+    return CUDA_SUCCESS;
+  };
+  d.LibraryLoadData = [](CUlibrary* library, const void* code, CUjit_option*, void**, unsigned, CUlibraryOption*,
+                         void**, unsigned) {
+    uint32_t magic = 0;
+    std::memcpy(&magic, code, sizeof magic);
+    if (magic != 0xba55ed50) return CUDA_ERROR_INVALID_IMAGE;  // what every fat binary begins with
+    *library = reinterpret_cast<CUlibrary>(new Library);
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    ++the().libraries_;
+    return CUDA_SUCCESS;
+  };
+  d.LibraryUnload = [](CUlibrary library) {
+    delete reinterpret_cast<Library*>(library);
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    --the().libraries_;
+    return CUDA_SUCCESS;
+  };
+  d.LibraryGetKernel = [](CUkernel* kernel, CUlibrary library, const char* name) {
+    static std::mutex mutex;
+    static std::vector<std::unique_ptr<Kernel>> all;
+    const std::lock_guard<std::mutex> lock(mutex);
+    all.push_back(std::make_unique<Kernel>(Kernel{name, reinterpret_cast<Library*>(library)}));
+    *kernel = reinterpret_cast<CUkernel>(all.back().get());
+    return CUDA_SUCCESS;
+  };
+  d.LibraryGetGlobal = [](CUdeviceptr* at, size_t* bytes, CUlibrary library, const char* name) {
+    if (std::string(name) != "heddle_device_state_d") return CUDA_ERROR_NOT_FOUND;
+    *at = reinterpret_cast<CUdeviceptr>(&reinterpret_cast<Library*>(library)->state);
+    *bytes = sizeof(device::DeviceState);
+    return the().check("LibraryGetGlobal");
+  };
+  d.KernelGetFunction = [](CUfunction* function, CUkernel kernel) {
+    return *function = reinterpret_cast<CUfunction>(kernel), the().check("KernelGetFunction");
+  };
+  d.ModuleGetGlobal = [](CUdeviceptr*, size_t*, CUmodule, const char*) { return CUDA_ERROR_NOT_FOUND; };
+  d.LaunchKernel = [](CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      CUstream stream, void** parameters, void**) {
+    if (const CUresult r = the().check("LaunchKernel"); r != CUDA_SUCCESS) return r;
+    return the().launch(*reinterpret_cast<Kernel*>(function), stream, parameters);
+  };
+  d.ThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* mode) {
+    thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    return std::swap(*mode, current), CUDA_SUCCESS;
+  };
+}
+
+}  // namespace heddle::test

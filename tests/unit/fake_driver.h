@@ -1,0 +1,190 @@
+// A CUDA driver in host memory, for tests of what lies above the driver on machines without a GPU: virtual memory
+// management on memfd, streams that are threads, the library's kernels as host functions. Strict where the real one is:
+// a current context, granularity, access rights before use, sizes of whole mappings.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/state.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/kernel_tasks.h"
+
+namespace heddle::test {
+
+class FakeCuda {
+ public:
+  static constexpr uint64_t kGranularity = uint64_t{2} << 20;
+
+  /// What tests change: reset() brings these back.
+  struct Traits {
+    int devices = 2;
+    bool peer_access = true;
+    bool native_atomics = true;
+    bool vmm = true;
+    bool stream_writes = true;
+    std::string name = "Fake H200";
+    uint64_t free_bytes = uint64_t{1} << 30;
+    std::map<std::string, CUresult> failures;  // by function, without "cu"
+  };
+  Traits traits;
+
+  static FakeCuda& the() {
+    static FakeCuda* one = new FakeCuda;
+    return *one;
+  }
+
+  /// Makes the library use this driver, with default traits, while it lives; all must be given back at the end.
+  struct Use {
+    Use() {
+      the().traits = Traits();
+      cuda::set_driver_for_tests(&the().table());
+    }
+    ~Use() { cuda::set_driver_for_tests(nullptr); }
+  };
+
+  const cuda::Driver& table() const { return driver_; }
+
+  /// Everything that was made and not given back.
+  std::string leaks() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::string text;
+    auto add = [&](const char* what, size_t count) {
+      if (count != 0) text += std::string(what) + " " + std::to_string(count) + "; ";
+    };
+    add("allocations", handles_.size());
+    add("mappings", mappings_.size());
+    add("reservations", reservations_.size());
+    add("streams", streams_.size());
+    add("pinned ranges", pinned_.size());
+    add("device ranges", plain_.size());
+    add("libraries", libraries_);
+    add("contexts", static_cast<size_t>(contexts_[0].retained + contexts_[1].retained));
+    return text;
+  }
+  int launches(const std::string& kernel) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return launches_[kernel];
+  }
+
+ private:
+  struct Context {
+    int ordinal = 0;
+    int retained = 0;
+  };
+  struct Stream {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> queue;
+    bool busy = false, stop = false;
+    std::thread thread;
+
+    Stream() {
+      thread = std::thread([this] {
+        std::unique_lock<std::mutex> lock(mutex);
+        while (true) {
+          changed.wait(lock, [this] { return stop || !queue.empty(); });
+          if (queue.empty()) return;
+          const auto work = std::move(queue.front());
+          queue.pop_front();
+          busy = true;
+          lock.unlock();
+          std::this_thread::sleep_for(std::chrono::microseconds(20));  // what is asynchronous shows
+          work();
+          lock.lock();
+          busy = false;
+          changed.notify_all();
+        }
+      });
+    }
+    ~Stream() {
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        stop = true;
+      }
+      changed.notify_all();
+      thread.join();
+    }
+    void push(std::function<void()> work) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      queue.push_back(std::move(work));
+      changed.notify_all();
+    }
+    void drain() {
+      std::unique_lock<std::mutex> lock(mutex);
+      changed.wait(lock, [this] { return queue.empty() && !busy; });
+    }
+  };
+  struct Library {
+    device::DeviceState state{};
+  };
+  struct Kernel {
+    std::string name;
+    Library* library;
+  };
+  struct Event {
+    std::mutex mutex;
+    std::condition_variable changed;
+    uint64_t recorded = 0, reached = 0;
+  };
+
+  FakeCuda();
+
+  static std::vector<Context*>& stack() {
+    thread_local std::vector<Context*> contexts;
+    return contexts;
+  }
+  /// CUDA_SUCCESS, or why a call that works in a context cannot.
+  CUresult check(const char* name) {
+    const auto failure = traits.failures.find(name);
+    if (failure != traits.failures.end()) return failure->second;
+    return stack().empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  }
+  CUresult check_free(const char* name) const {
+    const auto failure = traits.failures.find(name);
+    return failure != traits.failures.end() ? failure->second : CUDA_SUCCESS;
+  }
+  static bool inside(const std::map<uintptr_t, uint64_t>& ranges, uintptr_t at) {
+    auto after = ranges.upper_bound(at);
+    return after != ranges.begin() && at - std::prev(after)->first < std::prev(after)->second;
+  }
+  /// 2 device, 1 pinned, 0 pageable.
+  int kind_of(uintptr_t at) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (inside(mappings_, at) || inside(plain_, at)) return 2;
+    return inside(pinned_, at) ? 1 : 0;
+  }
+  CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
+  CUresult copy_2d(const CUDA_MEMCPY2D& shape, CUstream stream);
+  CUresult launch(Kernel& kernel, CUstream stream, void** parameters);
+  static void run(const std::string& name, const std::vector<char>& task, const device::DeviceState& state);
+  static Stream& of(CUstream stream) { return *reinterpret_cast<Stream*>(stream); }
+
+  cuda::Driver driver_;
+  std::mutex mutex_;  // guards what follows
+  Context contexts_[2] = {{0, 0}, {1, 0}};
+  std::map<CUmemGenericAllocationHandle, int> handles_;  // -> descriptor
+  std::map<uintptr_t, uint64_t> mappings_, reservations_, pinned_, plain_;
+  std::set<CUstream> streams_;
+  size_t libraries_ = 0;
+  std::map<std::string, int> launches_;
+  CUmemGenericAllocationHandle next_handle_ = 1;
+};
+
+}  // namespace heddle::test

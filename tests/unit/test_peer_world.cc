@@ -1,0 +1,401 @@
+// Worlds with heaps in GPU memory, on the driver in host memory: what the host API does there, and what kernels are
+// given.
+#include <atomic>
+#include <cstdint>
+#include <numeric>
+
+#include "catch.h"
+#include "include/nvshmem_types.h"
+#include "runtime/device_state.h"
+#include "runtime/gpu.h"
+#include "runtime/host_rma.h"
+#include "runtime/log.h"
+#include "unit/fake_driver.h"
+#include "unit/thread_world.h"
+
+using namespace heddle;        // NOLINT
+using namespace heddle::test;  // NOLINT
+
+namespace {
+
+Settings gpu_settings(std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"HEDDLE_FABRIC=peer", "NVSHMEM_CUMEM_GRANULARITY=2M"});
+  Settings settings = test_settings();
+  std::vector<std::string> list = {"NVSHMEM_SYMMETRIC_SIZE=16M", "HEDDLE_TIMEOUT=60", "HEDDLE_WAIT_TIMEOUT=60"};
+  list.insert(list.end(), more.begin(), more.end());
+  std::vector<std::string> warnings;
+  if (!Settings::from_list(list, &settings, &warnings).is_ok()) std::abort();
+  return settings;
+}
+
+void require_all_ok(const std::vector<Status>& statuses) {
+  for (const Status& status : statuses) {
+    INFO(status.text());
+    REQUIRE(status.is_ok());
+  }
+}
+
+Status expect(bool condition, const char* what) {
+  return condition ? Status::ok() : error(Code::kInternal, "expectation failed: %s", what);
+}
+
+template <class T>
+Status make_block(World& world, size_t count, T** block, bool zeroed = true) {
+  void* memory = nullptr;
+  HEDDLE_RETURN_IF_ERROR(world.allocate("test", count * sizeof(T), 256, zeroed, Status::ok(), &memory));
+  *block = static_cast<T*>(memory);
+  return Status::ok();
+}
+
+template <class T>
+T own(World& world, const T* address) {
+  return host::g(world, "g", address, world.my_pe());
+}
+
+/// Runs `body` on device heaps, and finds everything given back.
+void run_on_gpus(int n_pes, const std::function<Status(World&)>& body, const Settings& settings = gpu_settings()) {
+  require_all_ok(run_world(n_pes, settings, body));
+  CHECK(FakeCuda::the().leaks() == "");
+}
+
+}  // namespace
+
+TEST_CASE("puts and gets of all sizes reach device heaps") {
+  const FakeCuda::Use driver;
+  const int n_pes = GENERATE(1, 2, 3);
+  run_on_gpus(n_pes, [](World& world) -> Status {
+    HEDDLE_RETURN_IF_ERROR(expect(std::string(world.fabric().name()) == "peer", "fabric"));
+    HEDDLE_RETURN_IF_ERROR(expect(world.view().direct == 0 && world.mapped_view().direct == 1, "views"));
+    const int me = world.my_pe(), n = world.n_pes(), right = (me + 1) % n, left = (me + n - 1) % n;
+    constexpr size_t kBytes = 300000;
+    char* box = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, kBytes, &box));
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{8}, size_t{4096}, size_t{70000}, kBytes}) {
+      std::vector<char> message(bytes, static_cast<char>(me + 1));
+      host::put(world, "put", box, message.data(), bytes, right);
+      std::fill(message.begin(), message.end(), 0);  // the source may be reused
+      HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+      std::vector<char> got(bytes);
+      host::get(world, "get", got.data(), box, bytes, me);
+      HEDDLE_RETURN_IF_ERROR(expect(got == std::vector<char>(bytes, static_cast<char>(left + 1)), "what was put"));
+      std::fill(got.begin(), got.end(), 0);
+      host::get(world, "get_nbi", got.data(), box, bytes, right, true);
+      HEDDLE_RETURN_IF_ERROR(world.quiet());
+      HEDDLE_RETURN_IF_ERROR(expect(got == std::vector<char>(bytes, static_cast<char>(me + 1)), "what was got"));
+      HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    }
+    return world.free(box);
+  });
+}
+
+TEST_CASE("a put from device memory has read its source when it returns") {
+  const FakeCuda::Use driver;
+  run_on_gpus(2, [](World& world) -> Status {
+    uint64_t *source = nullptr, *target = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1, &source));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1, &target));
+    for (uint64_t i = 1; i < 20; ++i) {
+      host::p(world, "p", source, i, world.my_pe());
+      host::put(world, "put", target, source, 8, 1 - world.my_pe());
+      host::p(world, "p", source, uint64_t{0}, world.my_pe());
+      HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+      HEDDLE_RETURN_IF_ERROR(expect(own(world, target) == i, "value of the source then"));
+      HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    }
+    HEDDLE_RETURN_IF_ERROR(world.free(source));
+    return world.free(target);
+  });
+}
+
+TEST_CASE("atomics of all PEs on one word of a device heap add up") {
+  const FakeCuda::Use driver;
+  run_on_gpus(3, [](World& world) -> Status {
+    uint64_t* counter = nullptr;
+    float* sum = nullptr;
+    uint32_t* bits = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1, &counter));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1, &sum));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1, &bits));
+    for (int i = 0; i < 50; ++i) {
+      host::atomic<AtomicOp::kAdd, false>(world, "add", counter, uint64_t{1}, uint64_t{0}, 0);
+      host::atomic<AtomicOp::kAdd, true>(world, "fetch_add", counter, uint64_t{2}, uint64_t{0}, 0);
+      host::atomic<AtomicOp::kAdd, false>(world, "add", sum, 0.5F, 0.0F, 0);
+    }
+    host::atomic<AtomicOp::kOr, false>(world, "or", bits, 1U << world.my_pe(), 0U, 0);
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    HEDDLE_RETURN_IF_ERROR(expect(host::g(world, "g", counter, 0) == 450, "integer sum"));
+    HEDDLE_RETURN_IF_ERROR(expect(host::g(world, "g", sum, 0) == 75.0F, "floating sum"));
+    HEDDLE_RETURN_IF_ERROR(expect(host::g(world, "g", bits, 0) == 7, "bits"));
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    if (world.my_pe() == 1) {
+      const uint64_t old =
+          host::atomic<AtomicOp::kCompareSwap, true>(world, "cas", counter, uint64_t{7}, uint64_t{450}, 0);
+      HEDDLE_RETURN_IF_ERROR(expect(old == 450 && host::g(world, "g", counter, 0) == 7, "compare and swap"));
+    }
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    HEDDLE_RETURN_IF_ERROR(world.free(counter));
+    HEDDLE_RETURN_IF_ERROR(world.free(sum));
+    return world.free(bits);
+  });
+}
+
+TEST_CASE("signals come after their data, by stream writes and by kernels") {
+  const FakeCuda::Use driver;
+  FakeCuda::the().traits.stream_writes = GENERATE(true, false);
+  run_on_gpus(2, [](World& world) -> Status {
+    const int me = world.my_pe(), other = 1 - me;
+    constexpr size_t kCount = 30000;
+    int* box = nullptr;
+    uint64_t* signal = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, kCount, &box));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1, &signal));
+    for (uint64_t round = 1; round <= 10; ++round) {
+      std::vector<int> message(kCount, static_cast<int>(round) * 10 + me);
+      const bool add = round % 2 == 0;
+      host::put_signal(world, "put_signal", box, message.data(), kCount * sizeof(int), signal, add ? 1 : round,
+                       add ? NVSHMEM_SIGNAL_ADD : NVSHMEM_SIGNAL_SET, other);
+      Waiter pause(world.wait_context());
+      while (own(world, signal) != round) {
+        if (!pause()) return error(Code::kTimeout, "no signal in round %d", static_cast<int>(round));
+      }
+      std::vector<int> got(kCount);
+      host::get(world, "get", got.data(), box, kCount * sizeof(int), me);
+      HEDDLE_RETURN_IF_ERROR(
+          expect(got == std::vector<int>(kCount, static_cast<int>(round) * 10 + other), "data before its signal"));
+      HEDDLE_RETURN_IF_ERROR(world.sync_all());
+    }
+    HEDDLE_RETURN_IF_ERROR(world.free(box));
+    return world.free(signal);
+  });
+  CHECK((FakeCuda::the().launches("heddle_signal") > 0));
+}
+
+TEST_CASE("strided puts and gets, from host and from device memory") {
+  const FakeCuda::Use driver;
+  run_on_gpus(2, [](World& world) -> Status {
+    const int me = world.my_pe(), other = 1 - me;
+    int *box = nullptr, *source = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 100, &box));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 100, &source));
+    std::vector<int> values(100);
+    std::iota(values.begin(), values.end(), 1000 * me);
+    host::iput(world, "iput", box, values.data(), 3, 2, 30, other);
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    std::vector<int> got(100), expected(100);
+    for (int i = 0; i < 30; ++i) expected[static_cast<size_t>(3 * i)] = 1000 * other + 2 * i;
+    host::get(world, "get", got.data(), box, 400, me);
+    HEDDLE_RETURN_IF_ERROR(expect(got == expected, "iput from host memory"));
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+
+    host::put(world, "put", source, values.data(), 400, me);
+    host::iput(world, "iput", box, source, 2, 3, 30, other);
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    for (int i = 0; i < 30; ++i) {
+      HEDDLE_RETURN_IF_ERROR(expect(own(world, box + 2 * i) == 1000 * other + 3 * i, "iput from device memory"));
+    }
+    std::vector<int> back(60, -1);
+    host::iget(world, "iget", back.data(), box, 2, 2, 30, other);
+    for (int i = 0; i < 30; ++i) {
+      HEDDLE_RETURN_IF_ERROR(expect(
+          back[static_cast<size_t>(2 * i)] == 1000 * me + 3 * i && back[static_cast<size_t>(2 * i + 1)] == -1, "iget"));
+    }
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    HEDDLE_RETURN_IF_ERROR(world.free(source));
+    return world.free(box);
+  });
+}
+
+TEST_CASE("a device heap grows, zeroes what is asked zeroed, and shrinks") {
+  const FakeCuda::Use driver;
+  run_on_gpus(2, [](World& world) -> Status {
+    const uint64_t before = world.heap_figures().physical;
+    char* block = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 5 << 20, &block));
+    HEDDLE_RETURN_IF_ERROR(expect(world.heap_figures().physical > before, "growth"));
+    std::vector<char> got(5 << 20, 1);
+    host::get(world, "get", got.data(), block, got.size(), 1 - world.my_pe());
+    HEDDLE_RETURN_IF_ERROR(expect(std::count(got.begin(), got.end(), 0) == 5 << 20, "zeroes"));
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    HEDDLE_RETURN_IF_ERROR(world.free(block));
+    void* too_much = nullptr;
+    const Status status = world.allocate("malloc", 100 << 20, 256, false, Status::ok(), &too_much);
+    return expect(status.code() == Code::kOutOfMemory, "limit");
+  });
+}
+
+TEST_CASE("memory that a GPU has not got fails on every PE, with asked and free bytes") {
+  const FakeCuda::Use driver;
+  run_on_gpus(2, [](World& world) -> Status {
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    if (world.my_pe() == 0) FakeCuda::the().traits.free_bytes = 1 << 20;
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    void* block = nullptr;
+    const Status status = world.allocate("malloc", 5 << 20, 256, false, Status::ok(), &block);
+    HEDDLE_RETURN_IF_ERROR(expect(status.code() == Code::kOutOfMemory && block == nullptr, "out of memory"));
+    HEDDLE_RETURN_IF_ERROR(expect(status.text().find("free are 1048576") != std::string::npos, "free bytes"));
+    HEDDLE_RETURN_IF_ERROR(expect(status.text().find("GPU ") != std::string::npos, "the GPU"));
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    if (world.my_pe() == 0) FakeCuda::the().traits.free_bytes = 1 << 30;
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    HEDDLE_RETURN_IF_ERROR(world.allocate("malloc", 5 << 20, 256, false, Status::ok(), &block));
+    return world.free(block);
+  });
+}
+
+TEST_CASE("a GPU that fails at init fails all PEs with the driver's words") {
+  const FakeCuda::Use driver;
+  const std::string function = GENERATE("DevicePrimaryCtxRetain", "MemCreate", "MemMap", "MemSetAccess", "MemHostAlloc",
+                                        "StreamCreate", "MemAddressReserve", "MemExportToShareableHandle");
+  CAPTURE(function);
+  FakeCuda::the().traits.failures[function] = CUDA_ERROR_UNKNOWN;
+  for (const Status& status : run_world(2, gpu_settings(), [](World&) { return Status::ok(); })) {
+    INFO(status.text());
+    CHECK(!status.is_ok());
+    CHECK(status.text().find("cu" + function) != std::string::npos);
+    CHECK(status.text().find("CUDA_ERROR_OTHER: a fake failure") != std::string::npos);
+  }
+  CHECK(FakeCuda::the().leaks() == "");
+}
+
+TEST_CASE("GPUs that cannot map each other's memory are refused with the reason") {
+  const FakeCuda::Use driver;
+  std::string part;
+  Settings settings = gpu_settings();
+  SECTION("no peer access") {
+    FakeCuda::the().traits.peer_access = false;
+    part = "no peer access to GPU-";
+  }
+  SECTION("MIG instances") {
+    FakeCuda::the().traits.name = "Fake A100 MIG 1g.5gb";
+    part = "MIG instance has no peers";
+  }
+  for (const Status& status : run_world(2, settings, [](World&) { return Status::ok(); })) {
+    INFO(status.text());
+    CHECK(status.code() == Code::kNotSupported);
+    CHECK(status.text().find(part) != std::string::npos);
+    CHECK(status.text().find("HEDDLE_FABRIC=host") != std::string::npos);
+  }
+  CHECK(FakeCuda::the().leaks() == "");
+}
+
+// ---- what kernels are given
+
+namespace {
+
+std::vector<device::DeviceState> received;
+int receiver_code = 0;
+
+int receive(const void* state, unsigned long bytes) {
+  if (bytes != sizeof(device::DeviceState)) return 1;
+  if (receiver_code != 0) return receiver_code;
+  CUcontext context = nullptr;
+  (void)FakeCuda::the().table().CtxGetCurrent(&context);
+  if (context == nullptr) return 201;  // the program's runtime would choose another context
+  device::DeviceState copy{};
+  std::memcpy(static_cast<void*>(&copy), state, sizeof copy);
+  received.push_back(copy);
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("translation units get the state at init, at growth and at the end") {
+  const FakeCuda::Use driver;
+  received.clear();
+  receiver_code = 0;
+  heddle_register_state(&receive);
+  CHECK(received.empty());  // no world yet
+  run_on_gpus(1, [](World& world) -> Status {
+    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 1, "one state at init"));
+    const device::DeviceState first = received[0];
+    HEDDLE_RETURN_IF_ERROR(expect(first.view.direct == 1 && first.view.n_pes == 1, "view"));
+    HEDDLE_RETURN_IF_ERROR(expect(first.view.extent == world.mapped_view().extent, "extent"));
+    HEDDLE_RETURN_IF_ERROR(expect(first.view.my_heap == world.mapped_view().my_heap, "heap"));
+    HEDDLE_RETURN_IF_ERROR(expect(first.poison != nullptr && first.errors != nullptr, "shared words"));
+    HEDDLE_RETURN_IF_ERROR(expect(first.wait_timeout_ns == 60'000'000'000, "time-out"));
+    HEDDLE_RETURN_IF_ERROR(expect(first.version == device::kStateVersion && first.node_n_pes == 1, "node"));
+    HEDDLE_RETURN_IF_ERROR(expect((first.slot_count & (first.slot_count - 1)) == 0 && first.slot_count > 0, "slots"));
+
+    char* small = nullptr;
+    char* large = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 16, &small));
+    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 1, "no state without growth"));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 5 << 20, &large));
+    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 2, "a state with growth"));
+    HEDDLE_RETURN_IF_ERROR(expect(received[1].view.extent > first.view.extent, "larger extent"));
+
+    // A unit that comes late, and one whose runtime is not ready when it comes.
+    heddle_unregister_state(&receive);
+    receiver_code = 209;
+    heddle_register_state(&receive);
+    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 2, "refused"));
+    receiver_code = 0;
+    const heddle_state_receiver other = [](const void*, unsigned long) { return 0; };
+    heddle_register_state(other);  // a later registration tries the others again
+    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 3, "tried again"));
+    heddle_unregister_state(other);
+    HEDDLE_RETURN_IF_ERROR(world.free(large));
+    return world.free(small);
+  });
+  REQUIRE(received.size() >= 4);
+  CHECK(received.back().view.n_pes == 0);  // finalize
+  CHECK(received.back().poison == nullptr);
+  const size_t count = received.size();
+  heddle_unregister_state(&receive);
+  run_on_gpus(1, [](World&) { return Status::ok(); });
+  CHECK(received.size() == count);
+}
+
+TEST_CASE("a module that was loaded by hand is found by the name of its state") {
+  const FakeCuda::Use driver;
+  CHECK(register_library(nullptr).code() == Code::kNotInitialized);
+  run_on_gpus(1, [](World& world) -> Status {
+    const cuda::Driver& table = FakeCuda::the().table();
+    CUlibrary library = nullptr;
+    const uint32_t magic = 0xba55ed50;
+    if (table.LibraryLoadData(&library, &magic, nullptr, nullptr, 0, nullptr, nullptr, 0) != CUDA_SUCCESS) std::abort();
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    const ContextScope scope(*world.fabric().gpu());
+    if (table.LibraryGetGlobal(&address, &bytes, library, "heddle_device_state_d") != CUDA_SUCCESS) std::abort();
+    const auto* state = reinterpret_cast<const device::DeviceState*>(address);
+    HEDDLE_RETURN_IF_ERROR(register_library(library));
+    HEDDLE_RETURN_IF_ERROR(expect(state->view.n_pes == 1, "filled"));
+    char* block = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 5 << 20, &block));
+    HEDDLE_RETURN_IF_ERROR(expect(state->view.extent == world.mapped_view().extent, "filled at growth"));
+    HEDDLE_RETURN_IF_ERROR(unregister_module(library));
+    HEDDLE_RETURN_IF_ERROR(expect(state->view.n_pes == 0, "zeroed"));
+    HEDDLE_RETURN_IF_ERROR(expect(unregister_module(library).code() == Code::kInvalidValue, "not registered"));
+    const Status missing = register_module(library);
+    HEDDLE_RETURN_IF_ERROR(expect(missing.text().find("HEDDLE_MODULE") != std::string::npos, "a module without state"));
+    (void)table.LibraryUnload(library);
+    return world.free(block);
+  });
+}
+
+TEST_CASE("what a kernel records is reported once, and a lost PE is told to kernels") {
+  const FakeCuda::Use driver;
+  received.clear();
+  heddle_register_state(&receive);
+  run_on_gpus(1, [](World& world) -> Status {
+    device::DeviceErrorRecord& record = *received.back().errors;
+    for (int round = 0; round < 2; ++round) {
+      record.claimed = 1;
+      record.error = static_cast<uint32_t>(device::DeviceError::kBadAddress);
+      record.pe = 0;
+      record.address = 0x1234;
+      record.bytes = 8;
+      std::strcpy(record.call, "nvshmem_int_p");
+      device::store_release(&record.complete, 1U);
+      const Deadline deadline = Deadline::in(20);
+      while (device::load_acquire(&record.claimed) != 0 && !deadline.passed()) std::this_thread::yield();
+      HEDDLE_RETURN_IF_ERROR(expect(record.claimed == 0, "looked at"));
+    }
+    const Status last = last_error();
+    (void)world;
+    return expect(
+        last.text().find("nvshmem_int_p (block 0,0,0, thread 0,0,0): [0x1234, +8 bytes)") != std::string::npos, "text");
+  });
+  heddle_unregister_state(&receive);
+}
