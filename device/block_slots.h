@@ -58,6 +58,8 @@ HEDDLE_DEVICE HEDDLE_INLINE void drop_slot_if_unused(BlockSlot* slot) {
 
 /// Bytes at the start of donated memory that hold barriers.
 constexpr uint32_t kBarrierBytes = 128;
+/// What to give: room for stages of 16 or 8 KiB, or for sources in shared memory alone.
+constexpr uint32_t kRecommendedSmem = 65536, kMinimumSmem = 32768;
 /// In place of the memory's address while one thread uses it.
 constexpr uint32_t kSmemInUse = 0xffffffff;
 /// Below this, donated memory has no room for stages: only sources in shared memory gain.

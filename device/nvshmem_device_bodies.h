@@ -1,8 +1,12 @@
-// Device bodies of the names that host and kernels share; nvshmem_host.h declares them and says what each does.
-// Included by nvshmem_device.h, in device passes only: the host compiler must not see them.
+// Device bodies of all names that kernels may call; nvshmem_host.h and nvshmem_device.h declare them and say what each
+// does. Included by nvshmem_device.h, in device passes only: the host compiler must not see them.
 #pragma once
 
+#include "device/block_slots.h"
+#include "device/calls.h"
+
 #define HEDDLE_HD_BODY __host__ __device__ HEDDLE_INLINE
+#define HEDDLE_D_BODY __device__ HEDDLE_INLINE
 
 extern "C" {
 
@@ -56,54 +60,95 @@ HEDDLE_HD_BODY int nvshmemx_region_is_active(uint32_t hints, int* active) {
   return NVSHMEMX_SUCCESS;
 }
 
+HEDDLE_D_BODY int nvshmemx_region_start_block(nvshmemx_region_handle_t* handle, const nvshmemx_region_attrs_t* attrs) {
+  const uint32_t hints = attrs == nullptr ? 0 : attrs->hints;
+  const bool known = (hints & ~static_cast<uint32_t>(NVSHMEMX_REGION_HINT_BATCH_RMA)) == 0;
+  if (handle == nullptr || !known) return NVSHMEMX_ERROR_INVALID_VALUE;
+  return heddle::device::start_region(handle, hints);
+}
+HEDDLE_D_BODY int nvshmemx_region_stop_block(nvshmemx_region_handle_t handle) {
+  return heddle::device::stop_region(handle);
+}
+
+HEDDLE_HD_BODY int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag) {
+  return static_cast<int>(flag == NVSHMEMX_SMEM_BARRIERS_ONLY ? heddle::device::kBarrierBytes
+                          : flag == NVSHMEMX_SMEM_MINIMUM     ? heddle::device::kMinimumSmem
+                                                              : heddle::device::kRecommendedSmem);
+}
+HEDDLE_D_BODY void nvshmemx_give_smem(void* smem, size_t size) { heddle::device::give_smem(smem, size); }
+HEDDLE_D_BODY void nvshmemx_release_smem(void) { heddle::device::release_smem(); }
+
 // ---- order and synchronisation
 
 HEDDLE_HD_BODY void nvshmem_fence(void) { heddle::device::fence_release(); }
 HEDDLE_HD_BODY void nvshmem_quiet(void) { heddle::device::fence_system(); }
 /// Sources have been read when a put returns.
 HEDDLE_HD_BODY void nvshmemx_flush(void) {}
-HEDDLE_HD_BODY void nvshmem_barrier_all(void) {
-  heddle::device::meet_all<heddle::device::ThreadScope>("nvshmem_barrier_all");
-}
-HEDDLE_HD_BODY void nvshmem_sync_all(void) {
-  heddle::device::meet_all<heddle::device::ThreadScope>("nvshmem_sync_all");
-}
-HEDDLE_HD_BODY int nvshmem_barrier(nvshmem_team_t team) {
-  return heddle::device::meet_team<heddle::device::ThreadScope>("nvshmem_barrier", team);
-}
-HEDDLE_HD_BODY int nvshmem_team_sync(nvshmem_team_t team) {
-  return heddle::device::meet_team<heddle::device::ThreadScope>("nvshmem_team_sync", team);
-}
+HEDDLE_D_BODY void nvshmemx_flush_warp(void) { heddle::device::WarpScope().sync(); }
+HEDDLE_D_BODY void nvshmemx_flush_block(void) { heddle::device::BlockScope().sync(); }
+
+// A barrier is a sync here: puts are stores, and both complete them.
+#define HEDDLE_MEET_ALL(SPACE, NAME, SCOPE) \
+  SPACE void NAME(void) { heddle::device::meet_all<heddle::device::SCOPE>(#NAME); }
+HEDDLE_MEET_ALL(HEDDLE_HD_BODY, nvshmem_barrier_all, ThreadScope)
+HEDDLE_MEET_ALL(HEDDLE_HD_BODY, nvshmem_sync_all, ThreadScope)
+HEDDLE_MEET_ALL(HEDDLE_D_BODY, nvshmemx_barrier_all_warp, WarpScope)
+HEDDLE_MEET_ALL(HEDDLE_D_BODY, nvshmemx_sync_all_warp, WarpScope)
+HEDDLE_MEET_ALL(HEDDLE_D_BODY, nvshmemx_barrier_all_block, BlockScope)
+HEDDLE_MEET_ALL(HEDDLE_D_BODY, nvshmemx_sync_all_block, BlockScope)
+#undef HEDDLE_MEET_ALL
+#define HEDDLE_MEET_TEAM(SPACE, NAME, SCOPE) \
+  SPACE int NAME(nvshmem_team_t team) { return heddle::device::meet_team<heddle::device::SCOPE>(#NAME, team); }
+HEDDLE_MEET_TEAM(HEDDLE_HD_BODY, nvshmem_barrier, ThreadScope)
+HEDDLE_MEET_TEAM(HEDDLE_HD_BODY, nvshmem_team_sync, ThreadScope)
+HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_barrier_warp, WarpScope)
+HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_team_sync_warp, WarpScope)
+HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_barrier_warpgroup, WarpgroupScope)
+HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_barrier_block, BlockScope)
+HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_team_sync_block, BlockScope)
+#undef HEDDLE_MEET_TEAM
 
 // ---- put and get
 
-#define HEDDLE_RMA_BODY(PUT, GET, TYPE, ELEMENT, NBI, BLOCKING)                                                      \
-  HEDDLE_HD_BODY void nvshmem_##PUT##NBI(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                    \
-    heddle::device::put<heddle::device::ThreadScope, BLOCKING>("nvshmem_" #PUT #NBI, dest, source, nelems * ELEMENT, \
-                                                               ELEMENT, pe);                                         \
+// All forms of one name: blocking and nbi, by thread, warp and block. ELEMENT: bytes of an element.
+#define HEDDLE_RMA_FORM(SPACE, PREFIX, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, SUFFIX, SCOPE)                        \
+  SPACE void PREFIX##PUT##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                       \
+    heddle::device::put<heddle::device::SCOPE, BLOCKING>(#PREFIX #PUT #NBI #SUFFIX, dest, source, nelems * ELEMENT,  \
+                                                         ELEMENT, pe);                                               \
   }                                                                                                                  \
-  HEDDLE_HD_BODY void nvshmem_##GET##NBI(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                    \
-    heddle::device::get<heddle::device::ThreadScope, BLOCKING>("nvshmem_" #GET #NBI, dest, source, nelems * ELEMENT, \
-                                                               ELEMENT, pe);                                         \
+  SPACE void PREFIX##GET##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                       \
+    heddle::device::get<heddle::device::SCOPE, BLOCKING>(#PREFIX #GET #NBI #SUFFIX, dest, source, nelems * ELEMENT,  \
+                                                         ELEMENT, pe);                                               \
   }                                                                                                                  \
-  HEDDLE_HD_BODY void nvshmem_##PUT##_signal##NBI(TYPE* dest, const TYPE* source, size_t nelems, uint64_t* sig_addr, \
-                                                  uint64_t signal, int sig_op, int pe) {                             \
-    heddle::device::put_signal<heddle::device::ThreadScope, BLOCKING>(                                               \
-        "nvshmem_" #PUT "_signal" #NBI, dest, source, nelems * ELEMENT, ELEMENT, sig_addr, signal, sig_op, pe);      \
+  SPACE void PREFIX##PUT##_signal##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, uint64_t* sig_addr,    \
+                                               uint64_t signal, int sig_op, int pe) {                                \
+    heddle::device::put_signal<heddle::device::SCOPE, BLOCKING>(                                                     \
+        #PREFIX #PUT "_signal" #NBI #SUFFIX, dest, source, nelems * ELEMENT, ELEMENT, sig_addr, signal, sig_op, pe); \
   }
-#define HEDDLE_STRIDED_BODY(IPUT, IGET, TYPE, ELEMENT)                                                                \
-  HEDDLE_HD_BODY void nvshmem_##IPUT(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems,     \
-                                     int pe) {                                                                        \
-    heddle::device::iput<heddle::device::ThreadScope, ELEMENT>("nvshmem_" #IPUT, dest, source, dst, sst, nelems, pe); \
-  }                                                                                                                   \
-  HEDDLE_HD_BODY void nvshmem_##IGET(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems,     \
-                                     int pe) {                                                                        \
-    heddle::device::iget<heddle::device::ThreadScope, ELEMENT>("nvshmem_" #IGET, dest, source, dst, sst, nelems, pe); \
+#define HEDDLE_STRIDED_FORM(SPACE, PREFIX, IPUT, IGET, TYPE, ELEMENT, SUFFIX, SCOPE)                                 \
+  SPACE void PREFIX##IPUT##SUFFIX(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems,       \
+                                  int pe) {                                                                          \
+    heddle::device::iput<heddle::device::SCOPE, ELEMENT>(#PREFIX #IPUT #SUFFIX, dest, source, dst, sst, nelems, pe); \
+  }                                                                                                                  \
+  SPACE void PREFIX##IGET##SUFFIX(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems,       \
+                                  int pe) {                                                                          \
+    heddle::device::iget<heddle::device::SCOPE, ELEMENT>(#PREFIX #IGET #SUFFIX, dest, source, dst, sst, nelems, pe); \
   }
+#define HEDDLE_RMA_SCOPES(PUT, GET, TYPE, ELEMENT, NBI, BLOCKING)                                     \
+  HEDDLE_RMA_FORM(HEDDLE_HD_BODY, nvshmem_, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, , ThreadScope)    \
+  HEDDLE_RMA_FORM(HEDDLE_D_BODY, nvshmemx_, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, _warp, WarpScope) \
+  HEDDLE_RMA_FORM(HEDDLE_D_BODY, nvshmemx_, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, _block, BlockScope)
+#define HEDDLE_RMA_BODIES(PUT, GET, TYPE, ELEMENT)   \
+  HEDDLE_RMA_SCOPES(PUT, GET, TYPE, ELEMENT, , true) \
+  HEDDLE_RMA_SCOPES(PUT, GET, TYPE, ELEMENT, _nbi, false)
+#define HEDDLE_STRIDED_BODIES(IPUT, IGET, TYPE, ELEMENT)                                     \
+  HEDDLE_STRIDED_FORM(HEDDLE_HD_BODY, nvshmem_, IPUT, IGET, TYPE, ELEMENT, , ThreadScope)    \
+  HEDDLE_STRIDED_FORM(HEDDLE_D_BODY, nvshmemx_, IPUT, IGET, TYPE, ELEMENT, _warp, WarpScope) \
+  HEDDLE_STRIDED_FORM(HEDDLE_D_BODY, nvshmemx_, IPUT, IGET, TYPE, ELEMENT, _block, BlockScope)
+
 #define HEDDLE_TYPED_BODIES(NAME, TYPE)                                                           \
-  HEDDLE_RMA_BODY(NAME##_put, NAME##_get, TYPE, sizeof(TYPE), , true)                             \
-  HEDDLE_RMA_BODY(NAME##_put, NAME##_get, TYPE, sizeof(TYPE), _nbi, false)                        \
-  HEDDLE_STRIDED_BODY(NAME##_iput, NAME##_iget, TYPE, sizeof(TYPE))                               \
+  HEDDLE_RMA_BODIES(NAME##_put, NAME##_get, TYPE, sizeof(TYPE))                                   \
+  HEDDLE_STRIDED_BODIES(NAME##_iput, NAME##_iget, TYPE, sizeof(TYPE))                             \
   HEDDLE_HD_BODY void nvshmem_##NAME##_p(TYPE* dest, const TYPE value, int pe) {                  \
     heddle::device::store_relaxed(heddle::device::at_pe("nvshmem_" #NAME "_p", dest, pe), value); \
   }                                                                                               \
@@ -113,16 +158,17 @@ HEDDLE_HD_BODY int nvshmem_team_sync(nvshmem_team_t team) {
 HEDDLE_RMA_TYPES(HEDDLE_TYPED_BODIES)
 #undef HEDDLE_TYPED_BODIES
 
-#define HEDDLE_SIZED_BODIES(BITS)                                      \
-  HEDDLE_RMA_BODY(put##BITS, get##BITS, void, (BITS / 8), , true)      \
-  HEDDLE_RMA_BODY(put##BITS, get##BITS, void, (BITS / 8), _nbi, false) \
-  HEDDLE_STRIDED_BODY(iput##BITS, iget##BITS, void, (BITS / 8))
+#define HEDDLE_SIZED_BODIES(BITS)                           \
+  HEDDLE_RMA_BODIES(put##BITS, get##BITS, void, (BITS / 8)) \
+  HEDDLE_STRIDED_BODIES(iput##BITS, iget##BITS, void, (BITS / 8))
 HEDDLE_SIZES(HEDDLE_SIZED_BODIES)
 #undef HEDDLE_SIZED_BODIES
-HEDDLE_RMA_BODY(putmem, getmem, void, 1, , true)
-HEDDLE_RMA_BODY(putmem, getmem, void, 1, _nbi, false)
-#undef HEDDLE_RMA_BODY
-#undef HEDDLE_STRIDED_BODY
+HEDDLE_RMA_BODIES(putmem, getmem, void, 1)
+#undef HEDDLE_RMA_BODIES
+#undef HEDDLE_STRIDED_BODIES
+#undef HEDDLE_RMA_SCOPES
+#undef HEDDLE_RMA_FORM
+#undef HEDDLE_STRIDED_FORM
 
 // ---- signals
 
@@ -134,6 +180,10 @@ HEDDLE_HD_BODY void nvshmemx_signal_op(uint64_t* sig_addr, uint64_t signal, int 
 HEDDLE_HD_BODY uint64_t nvshmem_signal_fetch(uint64_t* sig_addr) { return heddle::device::load_acquire(sig_addr); }
 HEDDLE_HD_BODY uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val) {
   return heddle::device::wait_for_signal("nvshmem_signal_wait_until", sig_addr, cmp, cmp_val);
+}
+HEDDLE_D_BODY int nvshmemx_putmem_signal_counted_nbi_block(void* dest, const void* source, size_t bytes,
+                                                           uint64_t* signal_addr, int pe) {
+  return heddle::device::put_counted(dest, source, bytes, signal_addr, pe);
 }
 HEDDLE_HD_BODY uint64_t nvshmemx_signal_counted_load(const uint64_t* signal_addr) {
   return heddle::device::load_relaxed(signal_addr);
@@ -275,3 +325,4 @@ HEDDLE_WAIT_TYPES(HEDDLE_WAIT_BODIES)
 }  // extern "C"
 
 #undef HEDDLE_HD_BODY
+#undef HEDDLE_D_BODY
