@@ -15,11 +15,11 @@ int main() {
   if (token == nullptr || arrived == nullptr) nvshmem_global_exit(1);
 
   if (me != 0) nvshmem_signal_wait_until(arrived, NVSHMEM_CMP_EQ, 1);
-  const int next = *token + 1;
+  const int next = nvshmem_int_g(token, me) + 1;  // the heap may be GPU memory: the CPU asks for values
   nvshmem_int_put_signal(token, &next, 1, arrived, 1, NVSHMEM_SIGNAL_SET, right);
   if (me == 0) {
     nvshmem_signal_wait_until(arrived, NVSHMEM_CMP_EQ, 1);
-    std::printf("the token visited %d PEs\n", *token);
+    std::printf("the token visited %d PEs\n", nvshmem_int_g(token, me));
   }
 
   nvshmem_free(arrived);

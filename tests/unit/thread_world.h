@@ -75,8 +75,8 @@ class ThreadBootstrap final : public Bootstrap {
 
 /// Settings for tests: small heaps, and a bound on every wait, so that a bug cannot hang.
 inline Settings test_settings(std::vector<std::string> more = {}) {
-  std::vector<std::string> list = {"NVSHMEM_SYMMETRIC_SIZE=16M", "NVSHMEM_CUMEM_GRANULARITY=1M", "HEDDLE_TIMEOUT=60",
-                                   "HEDDLE_WAIT_TIMEOUT=60"};
+  std::vector<std::string> list = {"NVSHMEM_SYMMETRIC_SIZE=16M", "NVSHMEM_CUMEM_GRANULARITY=1M", "HEDDLE_FABRIC=host",
+                                   "HEDDLE_TIMEOUT=60", "HEDDLE_WAIT_TIMEOUT=60"};
   list.insert(list.begin(), more.begin(), more.end());
   Settings settings;
   std::vector<std::string> warnings;
