@@ -7,7 +7,8 @@ namespace perftest {
 namespace {
 
 /// A row of block puts or gets. `shift`: see Transfer; with it, raw is the aligned transfer.
-RowEntry block_row(const char* name, bool put, int blocks, int threads, size_t bytes, size_t shift = 0) {
+template <int kThreads = 1024>
+RowEntry block_row(const char* name, bool put, int blocks, size_t bytes, size_t shift = 0) {
   return {name, [=](Session& session, Row* row) {
             row->scope = "block";
             const size_t part = part_of(bytes, blocks);
@@ -20,31 +21,31 @@ RowEntry block_row(const char* name, bool put, int blocks, int threads, size_t b
             if (!put) {
               const BlockGet get{session.target() + shift, session.source(), part, second, pe};
               const CopyVectors raw{session.target(), session.peer_source(), part, second};
-              return session.measure_bandwidth(row, transfer, repeated<Library>(session, blocks, threads, get),
-                                               repeated<Raw>(session, blocks, threads, raw));
+              return session.measure_bandwidth(row, transfer, repeated<Library, kThreads>(session, blocks, get),
+                                               repeated<Raw, kThreads>(session, blocks, raw));
             }
             const auto put_to = [&](size_t by) {
-              return repeated<Library>(session, blocks, threads,
-                                       BlockPut{session.target() + by, session.source(), part, second, pe});
+              return repeated<Library, kThreads>(session, blocks,
+                                                 BlockPut{session.target() + by, session.source(), part, second, pe});
             };
             const CopyVectors raw{session.peer_target(), session.source(), part, second};
             return session.measure_bandwidth(row, transfer, put_to(shift),
-                                             shift != 0 ? put_to(0) : repeated<Raw>(session, blocks, threads, raw));
+                                             shift != 0 ? put_to(0) : repeated<Raw, kThreads>(session, blocks, raw));
           }};
 }
 
-RowEntry thread_row(const char* name, int blocks, int threads, size_t bytes) {
+RowEntry thread_row(const char* name, int blocks, size_t bytes) {
   return {name, [=](Session& session, Row* row) {
             row->scope = "thread";
+            constexpr int kThreads = 1024;
             Transfer transfer;
             transfer.bytes = bytes;
             const size_t second = Session::second_place(transfer);
             const size_t part = bytes / static_cast<size_t>(blocks);
-            const ThreadPut put{session.target(), session.source(), part / static_cast<size_t>(threads), second,
-                                session.peer()};
+            const ThreadPut put{session.target(), session.source(), part / kThreads, second, session.peer()};
             const CopyVectors raw{session.peer_target(), session.source(), part, second};
-            return session.measure_bandwidth(row, transfer, repeated<Library>(session, blocks, threads, put),
-                                             repeated<Raw>(session, blocks, threads, raw));
+            return session.measure_bandwidth(row, transfer, repeated<Library, kThreads>(session, blocks, put),
+                                             repeated<Raw, kThreads>(session, blocks, raw));
           }};
 }
 
@@ -102,8 +103,8 @@ RowEntry word_row(const char* name, bool put, int blocks, size_t bytes, int clea
             const EachWord<Move> ours{words(session.target()), words(session.source()), count, second, session.peer()};
             const EachWord<RawMove> raw{words(put ? session.peer_target() : session.target()),
                                         words(put ? session.source() : session.peer_source()), count, second, 0};
-            return session.measure_bandwidth(row, transfer, repeated<Library>(session, blocks, kThreads, ours),
-                                             repeated<Raw>(session, blocks, kThreads, raw));
+            return session.measure_bandwidth(row, transfer, repeated<Library, kThreads>(session, blocks, ours),
+                                             repeated<Raw, kThreads>(session, blocks, raw));
           }};
 }
 
@@ -112,14 +113,14 @@ RowEntry word_row(const char* name, bool put, int blocks, size_t bytes, int clea
 std::vector<RowEntry> bandwidth_rows() {
   constexpr size_t kMiB = 1u << 20;
   return {
-      block_row("put_block_4_bw", true, 4, 1024, 16 * kMiB),
-      block_row("put_block_132_bw", true, 132, 1024, 256 * kMiB),
-      block_row("put_block_8x128_bw", true, 8, 128, 8 * kMiB),
-      block_row("put_block_32_bw", true, 32, 1024, 16 * kMiB),
-      block_row("put_misaligned_bw", true, 32, 1024, 16 * kMiB, 4),
-      block_row("get_block_8_bw", false, 8, 1024, 8 * kMiB),
-      block_row("get_block_132_bw", false, 132, 1024, 256 * kMiB),
-      thread_row("put_thread_32_bw", 32, 1024, 32 * kMiB),
+      block_row("put_block_4_bw", true, 4, 16 * kMiB),
+      block_row("put_block_132_bw", true, 132, 256 * kMiB),
+      block_row<128>("put_block_8x128_bw", true, 8, 8 * kMiB),
+      block_row("put_block_32_bw", true, 32, 16 * kMiB),
+      block_row("put_misaligned_bw", true, 32, 16 * kMiB, 4),
+      block_row("get_block_8_bw", false, 8, 8 * kMiB),
+      block_row("get_block_132_bw", false, 132, 256 * kMiB),
+      thread_row("put_thread_32_bw", 32, 32 * kMiB),
       word_row<MoveP, RawStore>("p_bw", true, 32, 4 * kMiB),
       word_row<MoveG, RawLoad>("g_bw", false, 32, 4 * kMiB),
       word_row<MoveThroughPtr, RawStore>("st_bw", true, 32, 32 * kMiB),

@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kBlockThreads = 1024;
 
-template <class Op>
-RowEntry transfer_row(const char* name, const char* scope, bool put, int threads, size_t bytes) {
+template <int kThreads, class Op>
+RowEntry transfer_row(const char* name, const char* scope, bool put, size_t bytes) {
   return {name, [=](Session& session, Row* row) {
             row->scope = scope;
             row->bytes = bytes;
@@ -17,11 +17,11 @@ RowEntry transfer_row(const char* name, const char* scope, bool put, int threads
             transfer.put = put;
             transfer.one_place = true;
             const Op op{session.target(), session.source(), bytes, session.peer()};
-            if (!session.check(transfer, repeated<Library>(session, 1, threads, op))) return false;
+            if (!session.check(transfer, repeated<Library, kThreads>(session, 1, op))) return false;
             const auto raw =
-                put ? timed_block<Raw>(session, threads, CopyFence{session.peer_target(), session.source(), bytes})
-                    : timed_block<Raw>(session, threads, CopyHere{session.target(), session.peer_source(), bytes});
-            return session.measure_latency(row, false, timed_block<Library>(session, threads, op), raw);
+                put ? timed_block<Raw, kThreads>(session, CopyFence{session.peer_target(), session.source(), bytes})
+                    : timed_block<Raw, kThreads>(session, CopyHere{session.target(), session.peer_source(), bytes});
+            return session.measure_latency(row, false, timed_block<Library, kThreads>(session, op), raw);
           }};
 }
 
@@ -62,8 +62,8 @@ bool measure_p(Session& session, Row* row) {
   row->scope = "thread";
   row->bytes = sizeof(uint64_t);
   return session.measure_latency(
-      row, false, timed_block<Library>(session, 1, P{reinterpret_cast<uint64_t*>(session.target()), session.peer()}),
-      timed_block<Raw>(session, 1, RawP{reinterpret_cast<uint64_t*>(session.peer_target())}));
+      row, false, timed_block<Library, 1>(session, P{reinterpret_cast<uint64_t*>(session.target()), session.peer()}),
+      timed_block<Raw, 1>(session, RawP{reinterpret_cast<uint64_t*>(session.peer_target())}));
 }
 
 bool measure_g(Session& session, Row* row) {
@@ -72,21 +72,21 @@ bool measure_g(Session& session, Row* row) {
   auto* const here = reinterpret_cast<uint64_t*>(session.target());
   return session.measure_latency(
       row, false,
-      timed_block<Library>(session, 1, G{here, reinterpret_cast<uint64_t*>(session.source()), session.peer()}),
-      timed_block<Raw>(session, 1, RawG{here, reinterpret_cast<uint64_t*>(session.peer_source())}));
+      timed_block<Library, 1>(session, G{here, reinterpret_cast<uint64_t*>(session.source()), session.peer()}),
+      timed_block<Raw, 1>(session, RawG{here, reinterpret_cast<uint64_t*>(session.peer_source())}));
 }
 
 }  // namespace
 
 std::vector<RowEntry> latency_rows() {
   return {
-      transfer_row<ThreadPutQuiet>("put_quiet_thread_8", "thread", true, 1, 8),
-      transfer_row<WarpPutQuiet>("put_quiet_warp_8", "warp", true, 32, 8),
-      transfer_row<BlockPutQuiet>("put_quiet_block_8", "block", true, kBlockThreads, 8),
-      transfer_row<ThreadPutQuiet>("put_quiet_thread_4k", "thread", true, 1, 4u << 10),
-      transfer_row<WarpPutQuiet>("put_quiet_warp_64k", "warp", true, 32, 64u << 10),
-      transfer_row<ThreadGet>("get_thread_4k", "thread", false, 1, 4u << 10),
-      transfer_row<WarpGet>("get_warp_64k", "warp", false, 32, 64u << 10),
+      transfer_row<1, ThreadPutQuiet>("put_quiet_thread_8", "thread", true, 8),
+      transfer_row<32, WarpPutQuiet>("put_quiet_warp_8", "warp", true, 8),
+      transfer_row<kBlockThreads, BlockPutQuiet>("put_quiet_block_8", "block", true, 8),
+      transfer_row<1, ThreadPutQuiet>("put_quiet_thread_4k", "thread", true, 4u << 10),
+      transfer_row<32, WarpPutQuiet>("put_quiet_warp_64k", "warp", true, 64u << 10),
+      transfer_row<1, ThreadGet>("get_thread_4k", "thread", false, 4u << 10),
+      transfer_row<32, WarpGet>("get_warp_64k", "warp", false, 64u << 10),
       {"p_quiet", measure_p},
       {"g", measure_g},
   };

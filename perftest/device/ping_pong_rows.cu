@@ -141,13 +141,13 @@ RowEntry flag_row(const char* name, bool atomic) {
             row->bytes = sizeof(uint64_t);
             const RawFlagTurn raw = raw_flag(session);
             return session.measure_latency(
-                row, true, ping_pong(session, 1, Turn{session.flag(0), session.peer()}),
-                atomic ? ping_pong(session, 1, RawAtomicTurn{raw}) : ping_pong(session, 1, raw));
+                row, true, ping_pong<1>(session, Turn{session.flag(0), session.peer()}),
+                atomic ? ping_pong<1>(session, RawAtomicTurn{raw}) : ping_pong<1>(session, raw));
           }};
 }
 
-template <class Turn>
-RowEntry put_row(const char* name, const char* scope, int threads, size_t bytes) {
+template <int kThreads, class Turn>
+RowEntry put_row(const char* name, const char* scope, size_t bytes) {
   return {name, [=](Session& session, Row* row) {
             row->scope = scope;
             row->bytes = bytes;
@@ -155,19 +155,19 @@ RowEntry put_row(const char* name, const char* scope, int threads, size_t bytes)
             session.fill_both(bytes);
             const Turn turn{session.target(), session.source(), bytes, session.flag(0), session.peer()};
             // The data are checked after the library's own rounds: the raw ones would mend them.
-            const auto ours = ping_pong(session, threads, turn);
+            const auto ours = ping_pong<kThreads>(session, turn);
             if (!session.measure_latency(row, true, ours, {})) return false;
             if (!session.all_true(session.check_both(bytes))) return false;
-            return session.measure_latency(row, true, ours, ping_pong(session, threads, raw));
+            return session.measure_latency(row, true, ours, ping_pong<kThreads>(session, raw));
           }};
 }
 
 template <class Turn>
-RowEntry raw_row(const char* name, int threads, size_t bytes, Turn (*turn)(Session&)) {
+RowEntry raw_row(const char* name, Turn (*turn)(Session&)) {
   return {name, [=](Session& session, Row* row) {
-            row->scope = threads == 1 ? "thread" : "block";
-            row->bytes = bytes;
-            return session.measure_latency(row, true, ping_pong(session, threads, turn(session)), {});
+            row->scope = "thread";
+            row->bytes = sizeof(uint64_t);
+            return session.measure_latency(row, true, ping_pong<1>(session, turn(session)), {});
           }};
 }
 
@@ -178,13 +178,13 @@ std::vector<RowEntry> ping_pong_rows() {
       flag_row<SignalTurn>("pp_signal", false),
       flag_row<PTurn>("pp_p", false),
       flag_row<AtomicTurn>("pp_atomic", true),
-      put_row<PutTurn>("pp_put_block_1k", "block", kBlockThreads, 1u << 10),
-      put_row<BlockPutSignalTurn>("pp_put_signal_block_16", "block", kBlockThreads, 16),
-      put_row<ThreadPutSignalTurn>("pp_put_signal_thread_2k", "thread", 1, 2u << 10),
-      put_row<ThreadPutSignalTurn>("pp_put_signal_thread_1m", "thread", 1, 1u << 20),
-      raw_row<RawFlagTurn>("raw_pp_relaxed", 1, 8, raw_flag),
-      raw_row<RawReleaseTurn>("raw_pp_release", 1, 8, raw_release),
-      raw_row<RawAtomicTurn>("raw_pp_atomic", 1, 8, [](Session& session) { return RawAtomicTurn{raw_flag(session)}; }),
+      put_row<kBlockThreads, PutTurn>("pp_put_block_1k", "block", 1u << 10),
+      put_row<kBlockThreads, BlockPutSignalTurn>("pp_put_signal_block_16", "block", 16),
+      put_row<1, ThreadPutSignalTurn>("pp_put_signal_thread_2k", "thread", 2u << 10),
+      put_row<1, ThreadPutSignalTurn>("pp_put_signal_thread_1m", "thread", 1u << 20),
+      raw_row<RawFlagTurn>("raw_pp_relaxed", raw_flag),
+      raw_row<RawReleaseTurn>("raw_pp_release", raw_release),
+      raw_row<RawAtomicTurn>("raw_pp_atomic", [](Session& session) { return RawAtomicTurn{raw_flag(session)}; }),
   };
 }
 

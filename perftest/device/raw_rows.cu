@@ -15,7 +15,7 @@ RowEntry copy_row(const std::string& name, bool put, int blocks, size_t bytes) {
             const size_t second = Session::second_place(transfer);
             const CopyVectors copy{put ? session.peer_target() : session.target(),
                                    put ? session.source() : session.peer_source(), part, second};
-            return session.measure_bandwidth(row, transfer, repeated<Raw>(session, blocks, 1024, copy), {});
+            return session.measure_bandwidth(row, transfer, repeated<Raw, 1024>(session, blocks, copy), {});
           }};
 }
 

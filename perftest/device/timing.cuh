@@ -88,16 +88,18 @@ struct Raw {
   __device__ ~Raw() { __threadfence_system(); }
 };
 
+// Kernels know their number of threads, so that few threads get as many registers as the compiler likes.
+
 /// op(i) for i = 0, 1, ..., timed from outside. `Around` is made before and gone after.
-template <class Around, class Op>
-__global__ void __launch_bounds__(1024) repeat_kernel(Op op, int iterations) {
+template <class Around, int kThreads, class Op>
+__global__ void __launch_bounds__(kThreads) repeat_kernel(Op op, int iterations) {
   const Around around;
   for (int i = 0; i < iterations; ++i) op(i);
 }
 
 /// The same in batches of `repeats`, each timed by one block: nanoseconds into `ns`.
-template <class Around, class Op>
-__global__ void __launch_bounds__(1024) timed_kernel(Op op, int batches, int repeats, uint64_t* ns) {
+template <class Around, int kThreads, class Op>
+__global__ void __launch_bounds__(kThreads) timed_kernel(Op op, int batches, int repeats, uint64_t* ns) {
   const Around around;
   for (int batch = 0; batch < batches; ++batch) {
     __syncthreads();
@@ -141,7 +143,7 @@ __device__ inline void bulk_wait_read() {
 /// Every block copies its part, a multiple of kStageBytes, through kStages stages of shared memory; every iteration is
 /// one call: nothing of the next part is loaded ahead. Iterations alternate between the places 0 and `second` behind.
 template <int kStages>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(32)
     bulk_kernel(char* to, const char* from, size_t part, size_t second, int iterations, uint32_t* late) {
   extern __shared__ __align__(128) unsigned char stages[];
   __shared__ __align__(8) uint64_t full[kStages];
@@ -200,24 +202,25 @@ __global__ void __launch_bounds__(1024)
 
 // ---- host side: kernels as what Session measures. The session outlives them.
 
-template <class Around, class Op>
-Launch repeated(Session& session, int blocks, int threads, const Op& op, size_t smem = 0) {
+template <class Around, int kThreads, class Op>
+Launch repeated(Session& session, int blocks, const Op& op, size_t smem = 0) {
   return [=, &session](int iterations) {
-    session.launch(repeat_kernel<Around, Op>, blocks, threads, smem, op, iterations);
+    session.launch(repeat_kernel<Around, kThreads, Op>, blocks, kThreads, smem, op, iterations);
   };
 }
 
-template <class Around, class Op>
-Session::TimedLaunch timed_block(Session& session, int threads, const Op& op, size_t smem = 0) {
+template <class Around, int kThreads, class Op>
+Session::TimedLaunch timed_block(Session& session, const Op& op, size_t smem = 0) {
   return [=, &session](int batches, int repeats) {
-    session.launch(timed_kernel<Around, Op>, 1, threads, smem, op, batches, repeats, session.samples());
+    session.launch(timed_kernel<Around, kThreads, Op>, 1, kThreads, smem, op, batches, repeats, session.samples());
   };
 }
 
-template <class Turn>
-Session::TimedLaunch ping_pong(Session& session, int threads, const Turn& turn) {
+template <int kThreads, class Turn>
+Session::TimedLaunch ping_pong(Session& session, const Turn& turn) {
   return [=, &session](int batches, int repeats) {
-    session.launch(ping_pong_kernel<Turn>, 1, threads, 0, turn, session.active(), batches, repeats, session.samples());
+    session.launch(ping_pong_kernel<kThreads, Turn>, 1, kThreads, 0, turn, session.active(), batches, repeats,
+                   session.samples());
   };
 }
 
