@@ -9,8 +9,23 @@
 #include "device/scope.h"
 #include "device/state.h"
 
-#if defined(__CUDA_ARCH__)
 namespace heddle::device {
+
+/// Bytes at the start of donated memory that hold barriers.
+constexpr uint32_t kBarrierBytes = 128;
+/// What to give: room for stages of 16 or 8 KiB, or for sources in shared memory alone.
+constexpr uint32_t kRecommendedSmem = 65536, kMinimumSmem = 32768;
+/// In place of the memory's address while one thread uses it.
+constexpr uint32_t kSmemInUse = 0xffffffff;
+/// Below this, donated memory has no room for stages: only sources in shared memory gain.
+constexpr uint32_t kLeastStagedBytes = kBarrierBytes + 8 * 1024;
+
+/// What to give for a NVSHMEMX_SMEM_* amount (1 minimum, 2 barriers only; else recommended).
+HEDDLE_HD inline int smem_to_give(int amount) {
+  return static_cast<int>(amount == 2 ? kBarrierBytes : amount == 1 ? kMinimumSmem : kRecommendedSmem);
+}
+
+#if defined(__CUDA_ARCH__)
 
 /// Slots that are looked at for one block.
 constexpr uint32_t kProbes = 8;
@@ -55,15 +70,6 @@ HEDDLE_DEVICE HEDDLE_INLINE void drop_slot_if_unused(BlockSlot* slot) {
 }
 
 // ---- donated shared memory
-
-/// Bytes at the start of donated memory that hold barriers.
-constexpr uint32_t kBarrierBytes = 128;
-/// What to give: room for stages of 16 or 8 KiB, or for sources in shared memory alone.
-constexpr uint32_t kRecommendedSmem = 65536, kMinimumSmem = 32768;
-/// In place of the memory's address while one thread uses it.
-constexpr uint32_t kSmemInUse = 0xffffffff;
-/// Below this, donated memory has no room for stages: only sources in shared memory gain.
-constexpr uint32_t kLeastStagedBytes = kBarrierBytes + 8 * 1024;
 
 /// All threads of the block call with the same values; the program's __syncthreads comes before the first transfer.
 HEDDLE_DEVICE inline void give_smem(void* smem, size_t bytes) {
@@ -134,5 +140,6 @@ HEDDLE_DEVICE inline bool region_is_active(uint32_t hints) {
   return slot != nullptr && load_relaxed(&slot->region) != 0 && (load_relaxed(&slot->hints) & hints) == hints;
 }
 
-}  // namespace heddle::device
 #endif
+
+}  // namespace heddle::device

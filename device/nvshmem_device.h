@@ -83,8 +83,6 @@ HEDDLE_DEVICE int nvshmemx_region_stop_block(nvshmemx_region_handle_t handle);
 
 // ---- shared memory for bulk copies (NVSHMEM guide, using TMA). Where it is not used, calls do without.
 
-/// How many bytes to give.
-HEDDLE_HD int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag);
 /// All threads of the block call with the same values, then __syncthreads, before the first transfer. `smem` is aligned
 /// to 16. Ignored when NVSHMEM_TMA_POLICY does not enable it, or when it is too small.
 HEDDLE_DEVICE void nvshmemx_give_smem(void* smem, size_t size);

@@ -70,11 +70,7 @@ HEDDLE_D_BODY int nvshmemx_region_stop_block(nvshmemx_region_handle_t handle) {
   return heddle::device::stop_region(handle);
 }
 
-HEDDLE_HD_BODY int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag) {
-  return static_cast<int>(flag == NVSHMEMX_SMEM_BARRIERS_ONLY ? heddle::device::kBarrierBytes
-                          : flag == NVSHMEMX_SMEM_MINIMUM     ? heddle::device::kMinimumSmem
-                                                              : heddle::device::kRecommendedSmem);
-}
+HEDDLE_HD_BODY int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag) { return heddle::device::smem_to_give(flag); }
 HEDDLE_D_BODY void nvshmemx_give_smem(void* smem, size_t size) { heddle::device::give_smem(smem, size); }
 HEDDLE_D_BODY void nvshmemx_release_smem(void) { heddle::device::release_smem(); }
 

@@ -144,6 +144,12 @@ int nvshmemx_region_stop(nvshmemx_region_handle_t handle);
 /// `*active` becomes 1 when a region is open that has all of `hints` (0: any region), else 0.
 HEDDLE_HD_NAME int nvshmemx_region_is_active(uint32_t hints, int* active);
 
+/* ---- shared memory for bulk copies of kernels (NVSHMEM guide, using TMA) */
+
+/// How many bytes of shared memory a kernel should give to the library (nvshmemx_give_smem), for a NVSHMEMX_SMEM_*
+/// amount; that of NVSHMEMX_SMEM_RECOMMENDED for other values. Any time.
+HEDDLE_HD_NAME int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag);
+
 /* ---- teams (OpenSHMEM 1.5, 9.4): the predefined ones. WORLD: all PEs; SHARED: PEs whose memory is mapped here; NODE:
  * PEs of this node; SAME_MYPE_NODE: PEs with this PE's place in their nodes; MC_SHARED: this PE alone. */
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
+#include "device/block_slots.h"
 #include "include/heddle.h"
 #include "include/nvshmem_host.h"
 #include "runtime/global.h"
@@ -420,6 +421,8 @@ void nvshmem_info_get_name(char* name) {
   static_assert(sizeof NVSHMEM_VENDOR_STRING <= NVSHMEM_MAX_NAME_LEN);
   if (name != nullptr) std::memcpy(name, NVSHMEM_VENDOR_STRING, sizeof NVSHMEM_VENDOR_STRING);
 }
+
+int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag) { return heddle::device::smem_to_give(flag); }
 
 void nvshmemx_vendor_get_version_info(int* major, int* minor, int* patch) {
   if (major != nullptr) *major = NVSHMEM_VENDOR_MAJOR_VERSION;

@@ -22,6 +22,9 @@ void test_queries() {
   that(major == NVSHMEM_VENDOR_MAJOR_VERSION && minor == NVSHMEM_VENDOR_MINOR_VERSION &&
            patch == NVSHMEM_VENDOR_PATCH_VERSION,
        "vendor_get_version_info");
+  that(nvshmemx_ask_smem(NVSHMEMX_SMEM_RECOMMENDED) > nvshmemx_ask_smem(NVSHMEMX_SMEM_MINIMUM) &&
+           nvshmemx_ask_smem(NVSHMEMX_SMEM_MINIMUM) > nvshmemx_ask_smem(NVSHMEMX_SMEM_BARRIERS_ONLY),
+       "ask_smem");
   that(std::strcmp(nvshmemx_status_string(NVSHMEMX_ERROR_SYMMETRY), "NVSHMEMX_ERROR_SYMMETRY") == 0, "status_string");
   that(std::strcmp(nvshmemx_status_string(-3), "NVSHMEMX_ERROR_<unknown>") == 0, "status_string of no status");
   that(std::strcmp(heddle_version(), HEDDLE_VERSION_STRING) == 0, "heddle_version");
