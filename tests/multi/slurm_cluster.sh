@@ -28,7 +28,7 @@ stop_cluster() {
   # Steps that outlived their slurmd are known by the path of their configuration.
   for environment in /proc/[0-9]*/environ; do
     pid=${environment#/proc/} pid=${pid%/environ}
-    if [ "$pid" != $$ ] && cat "$environment" 2>/dev/null | tr '\0' '\n' | grep -qx "SLURM_CONF=$cluster/slurm.conf"; then
+    if [ "$pid" != $$ ] && grep -qzxF "SLURM_CONF=$cluster/slurm.conf" "$environment" 2>/dev/null; then
       kill -KILL "$pid" 2>/dev/null
     fi
   done
