@@ -2,6 +2,8 @@
 #include <nvshmem.h>
 #include <nvshmemx.h>
 
+#include <type_traits>
+
 #include "perftest/common/statistics.h"
 #include "perftest/device/rows.h"
 
@@ -10,7 +12,14 @@ namespace {
 
 constexpr size_t kBytes = 8;
 
-__global__ void empty_kernel() {}
+[[maybe_unused]] __global__ void empty_kernel() {}
+
+/// Does the library have calls on streams? They are found, or not, where these templates are used.
+template <class Stream, class = void>
+struct HasStreamCalls : std::false_type {};
+template <class Stream>
+struct HasStreamCalls<Stream, std::void_t<decltype(nvshmemx_putmem_on_stream(nullptr, nullptr, 0, 0, Stream())),
+                                          decltype(nvshmemx_barrier_all_on_stream(Stream()))>> : std::true_type {};
 
 /// Medians of batches of a host call, ours and raw in turns; on the active PE, or on both where `both`. Collective.
 bool measure_calls(Session& session, Row* row, bool both, const std::function<void()>& ours,
@@ -61,7 +70,9 @@ bool measure_put(Session& session, Row* row) {
 }
 
 /// A kernel, a put of what it made, and the end of both: the whole time, as a program sees it.
+template <class Stream>
 bool measure_put_on_stream(Session& session, Row* row) {
+  const Stream stream = session.stream();
   row->scope = "stream";
   row->bytes = kBytes;
   const auto kernel_then = [&](const auto& copy) {
@@ -70,9 +81,7 @@ bool measure_put_on_stream(Session& session, Row* row) {
     must(cudaStreamSynchronize(session.stream()), "cudaStreamSynchronize");
   };
   const auto put = [&] {
-    kernel_then([&] {
-      nvshmemx_putmem_on_stream(session.target(), session.source(), kBytes, session.peer(), session.stream());
-    });
+    kernel_then([&] { nvshmemx_putmem_on_stream(session.target(), session.source(), kBytes, session.peer(), stream); });
   };
   Transfer transfer;
   transfer.bytes = kBytes;
@@ -92,9 +101,11 @@ bool measure_barrier(Session& session, Row* row) {
 }
 
 /// Enqueued back to back, so that the GPUs meet without the host.
+template <class Stream>
 bool measure_barrier_on_stream(Session& session, Row* row) {
+  const Stream stream = session.stream();
   row->scope = "stream";
-  return measure_calls(session, row, true, [&] { nvshmemx_barrier_all_on_stream(session.stream()); }, {});
+  return measure_calls(session, row, true, [stream] { nvshmemx_barrier_all_on_stream(stream); }, {});
 }
 
 bool measure_init(Session& session, Row* row) {
@@ -115,11 +126,17 @@ bool measure_memory(Session& session, Row* row) {
 }  // namespace
 
 std::vector<RowEntry> host_rows() {
-  return {
-      {"init", measure_init, true},          {"gpu_memory", measure_memory, true},
-      {"host_put_8", measure_put},           {"put_on_stream_8", measure_put_on_stream},
-      {"barrier_all_host", measure_barrier}, {"barrier_all_on_stream", measure_barrier_on_stream},
+  std::vector<RowEntry> rows = {
+      {"init", measure_init, true},
+      {"gpu_memory", measure_memory, true},
+      {"host_put_8", measure_put},
+      {"barrier_all_host", measure_barrier},
   };
+  if constexpr (HasStreamCalls<cudaStream_t>::value) {
+    rows.push_back({"put_on_stream_8", measure_put_on_stream<cudaStream_t>});
+    rows.push_back({"barrier_all_on_stream", measure_barrier_on_stream<cudaStream_t>});
+  }
+  return rows;
 }
 
 }  // namespace perftest
