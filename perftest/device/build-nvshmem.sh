@@ -31,15 +31,18 @@ for library in $(mpicc --showme:libs); do link+=("-l$library"); done
 
 objects=$out/nvshmem-objects
 mkdir -p "$objects"
-parts=(device_perf session bandwidth_rows host_rows latency_rows ping_pong_rows raw_rows smem_rows)
-pids=()
-for part in "${parts[@]}"; do
-  "${compile[@]}" -c "$repo/perftest/device/$part.cu" -o "$objects/$part.o" &
-  pids+=($!)
+sources=("$repo"/perftest/device/*.cu "$repo/perftest/common/report.cc")
+for source in "${sources[@]}"; do
+  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+  name=$(basename "$source")
+  rm -f "$objects/${name%.*}.o"
+  "${compile[@]}" -c "$source" -o "$objects/${name%.*}.o" &
 done
-"${compile[@]}" -c "$repo/perftest/common/report.cc" -o "$objects/report.o" &
-pids+=($!)
-for pid in "${pids[@]}"; do wait "$pid" || fail "the compilation failed; the lines above say why"; done
+wait
+for source in "${sources[@]}"; do
+  name=$(basename "$source")
+  [ -e "$objects/${name%.*}.o" ] || fail "$name did not compile; the lines above say why"
+done
 "${link[@]}" "$objects"/*.o -o "$out/device_perf" "-L$prefix/lib" -l:libnvshmem_host.so.3 -lnvshmem_device \
   -Xlinker "-rpath,$prefix/lib"
 printf 'built %s\n' "$out/device_perf"

@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kThreads) timed_kernel(Op op, int batches, int
 
 /// Round trips between the two PEs, each with one block of this kernel: turn.send(number) and turn.wait(number) for
 /// number = 1, 2, ... A wait that returns false, in every thread of the block, ends the kernel.
-template <class Turn>
-__global__ void __launch_bounds__(1024)
+template <int kThreads, class Turn>
+__global__ void __launch_bounds__(kThreads)
     ping_pong_kernel(Turn turn, bool first, int batches, int repeats, uint64_t* ns) {
   uint64_t number = 0;
   for (int batch = 0; batch < batches; ++batch) {
