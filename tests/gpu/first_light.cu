@@ -17,7 +17,8 @@ int passed = 0;
 
 void that(bool condition, const char* what) {
   condition ? ++passed : ++failed;
-  if (!condition) std::fprintf(stderr, "PE %d: FAILED: %s (last error: %s)\n", nvshmem_my_pe(), what, heddle_last_error());
+  if (!condition)
+    std::fprintf(stderr, "PE %d: FAILED: %s (last error: %s)\n", nvshmem_my_pe(), what, heddle_last_error());
 }
 
 void must(cudaError_t code, const char* what) {
@@ -28,7 +29,8 @@ void must(cudaError_t code, const char* what) {
 
 constexpr size_t kWords = 1 << 18;
 
-__global__ void exchange(unsigned* box, const unsigned* message, unsigned long long* word, uint64_t* signal, int* seen) {
+__global__ void exchange(unsigned* box, const unsigned* message, unsigned long long* word, uint64_t* signal,
+                         int* seen) {
   const int me = nvshmem_my_pe(), n = nvshmem_n_pes(), right = (me + 1) % n;
   nvshmemx_uint_put_block(box, message, kWords, right);
   if (threadIdx.x == 0) {
@@ -50,12 +52,15 @@ __global__ void send(unsigned* box, const unsigned* message, uint64_t* signal) {
 }  // namespace
 
 int main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("skipped: there is no GPU\n");
+    return 77;
+  }
   nvshmem_init();
   if (nvshmemx_init_status() < NVSHMEM_STATUS_IS_INITIALIZED) return 2;
   const int me = nvshmem_my_pe(), n = nvshmem_n_pes(), right = (me + 1) % n, left = (me + n - 1) % n;
   std::printf("PE %d of %d on fabric %s\n", me, n, heddle_fabric_name());
-  int devices = 0;
-  must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   must(cudaSetDevice(nvshmem_team_my_pe(NVSHMEMX_TEAM_NODE) % devices), "cudaSetDevice");
   auto* box = static_cast<unsigned*>(nvshmem_malloc(kWords * 4));
   auto* source = static_cast<unsigned*>(nvshmem_malloc(kWords * 4));
