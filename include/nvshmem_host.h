@@ -14,7 +14,10 @@
  *   which, and repeats why an earlier init failed. Exceptions are marked "any time".
  * - Any thread may call, as with NVSHMEM_THREAD_MULTIPLE. Collective calls are made by every PE in the same order; two
  *   at once from one PE wait for each other.
- * - nvshmem_*_nbi on the host have read their source when they return, like the blocking forms.
+ * - nvshmem_*_nbi on a heap in host memory have read their source when they return, like the blocking forms. On a heap
+ * in GPU memory the source, and the destination of a get, may be used after nvshmem_quiet only.
+ * - With a heap in GPU memory the addresses of nvshmem_malloc and nvshmem_ptr are for kernels and CUDA calls: host code
+ *   reaches that memory by calls only. Waits and tests there look by small copies, which takes some microseconds each.
  *
  * Sources: OpenSHMEM 1.5 (chapter numbers below), and the NVSHMEM guide for nvshmemx_ names. */
 #ifndef NVSHMEM_HOST_H

@@ -4,6 +4,7 @@
 // A call loads the world, checks, and runs the inline algorithm; everything else is out of line and cold.
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "device/half_convert.h"
 #include "include/nvshmem_host.h"
@@ -61,13 +62,13 @@ HEDDLE_INLINE T g(const char* call, const T* source, int pe) {
   return device::from_word<T>(static_cast<device::Word<T>>(g_unmapped(call, source, sizeof(T), pe)));
 }
 
-HEDDLE_INLINE void put(const char* call, void* dest, const void* source, size_t bytes, int pe) {
-  if (World* const w = world(); HEDDLE_LIKELY(w != nullptr)) return host::put(*w, call, dest, source, bytes, pe);
+HEDDLE_INLINE void put(const char* call, void* dest, const void* source, size_t bytes, int pe, bool nbi = false) {
+  if (World* const w = world(); HEDDLE_LIKELY(w != nullptr)) return host::put(*w, call, dest, source, bytes, pe, nbi);
   report_no_world(call);
 }
 
-HEDDLE_INLINE void get(const char* call, void* dest, const void* source, size_t bytes, int pe) {
-  if (World* const w = world(); HEDDLE_LIKELY(w != nullptr)) return host::get(*w, call, dest, source, bytes, pe);
+HEDDLE_INLINE void get(const char* call, void* dest, const void* source, size_t bytes, int pe, bool nbi = false) {
+  if (World* const w = world(); HEDDLE_LIKELY(w != nullptr)) return host::get(*w, call, dest, source, bytes, pe, nbi);
   report_no_world(call);
 }
 
@@ -189,6 +190,30 @@ HEDDLE_INLINE void put_signal(const char* call, void* dest, const void* source, 
   return nullptr;
 }
 
+/// This PE's variables where host code can look at them: themselves, or, on a device heap, copies that refresh()
+/// renews.
+template <class T>
+class Look {
+ public:
+  Look(World& w, const char* call, const T* variables, size_t count)
+      : world_(w), call_(call), variables_(variables), copies_(w.has_host_memory() ? 0 : count) {
+    refresh();
+  }
+  const T* data() const { return HEDDLE_LIKELY(copies_.empty()) ? variables_ : copies_.data(); }
+  bool refresh() {
+    if (HEDDLE_UNLIKELY(!copies_.empty())) {
+      host::get_unmapped(world_, call_, copies_.data(), variables_, copies_.size() * sizeof(T), world_.my_pe());
+    }
+    return true;
+  }
+
+ private:
+  World& world_;
+  const char* const call_;
+  const T* const variables_;
+  std::vector<T> copies_;
+};
+
 HEDDLE_INLINE World* may_look(const char* call, const void* variables, size_t bytes, int cmp) {
   World* const w = world();
   const bool good =
@@ -216,7 +241,8 @@ void wait_until_all(const char* call, const T* ivars, size_t count, const int* s
   World* const w = may_look(call, ivars, bytes_of(count, sizeof(T)), cmp);
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return;
   Waiter pause(w->wait_context());
-  device::wait_until_all(ivars, count, status, cmp, references, pause);
+  Look<T> look(*w, call, ivars, count);
+  device::wait_until_all(look.data(), count, status, cmp, references, [&] { return pause() && look.refresh(); });
   report_given_up(*w, call, pause, ivars);
 }
 
@@ -226,7 +252,9 @@ size_t wait_until_any(const char* call, const T* ivars, size_t count, const int*
   World* const w = may_look(call, ivars, bytes_of(count, sizeof(T)), cmp);
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return device::kNone;
   Waiter pause(w->wait_context());
-  const size_t index = device::wait_until_any(ivars, count, status, cmp, references, pause);
+  Look<T> look(*w, call, ivars, count);
+  const size_t index =
+      device::wait_until_any(look.data(), count, status, cmp, references, [&] { return pause() && look.refresh(); });
   if (index == device::kNone) report_given_up(*w, call, pause, ivars);
   return index;
 }
@@ -240,7 +268,9 @@ size_t wait_until_some(const char* call, const T* ivars, size_t count, size_t* i
     return 0;
   }
   Waiter pause(w->wait_context());
-  const size_t found = device::wait_until_some(ivars, count, indices, status, cmp, references, pause);
+  Look<T> look(*w, call, ivars, count);
+  const size_t found = device::wait_until_some(look.data(), count, indices, status, cmp, references,
+                                               [&] { return pause() && look.refresh(); });
   if (found == 0) report_given_up(*w, call, pause, ivars);
   return found;
 }
@@ -249,14 +279,14 @@ template <class T, class References>
 int test_all(const char* call, const T* ivars, size_t count, const int* status, int cmp, References references) {
   World* const w = may_look(call, ivars, bytes_of(count, sizeof(T)), cmp);
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return 0;
-  return device::test_all(ivars, count, status, cmp, references) ? 1 : 0;
+  return device::test_all(Look<T>(*w, call, ivars, count).data(), count, status, cmp, references) ? 1 : 0;
 }
 
 template <class T, class References>
 size_t test_any(const char* call, const T* ivars, size_t count, const int* status, int cmp, References references) {
   World* const w = may_look(call, ivars, bytes_of(count, sizeof(T)), cmp);
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return device::kNone;
-  return device::test_any(ivars, count, status, cmp, references);
+  return device::test_any(Look<T>(*w, call, ivars, count).data(), count, status, cmp, references);
 }
 
 template <class T, class References>
@@ -267,7 +297,7 @@ size_t test_some(const char* call, const T* ivars, size_t count, size_t* indices
       reported_null(call, "indices", indices, count)) {
     return 0;
   }
-  return device::test_some(ivars, count, indices, status, cmp, references);
+  return device::test_some(Look<T>(*w, call, ivars, count).data(), count, indices, status, cmp, references);
 }
 
 template <class T>
@@ -297,13 +327,13 @@ using heddle::World;
     heddle::put(__func__, dest, source, bytes_of(nelems, sizeof(TYPE)), pe);                                           \
   }                                                                                                                    \
   void nvshmem_##NAME##_put_nbi(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                               \
-    heddle::put(__func__, dest, source, bytes_of(nelems, sizeof(TYPE)), pe);                                           \
+    heddle::put(__func__, dest, source, bytes_of(nelems, sizeof(TYPE)), pe, true);                                     \
   }                                                                                                                    \
   void nvshmem_##NAME##_get(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                                   \
     heddle::get(__func__, dest, source, bytes_of(nelems, sizeof(TYPE)), pe);                                           \
   }                                                                                                                    \
   void nvshmem_##NAME##_get_nbi(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                               \
-    heddle::get(__func__, dest, source, bytes_of(nelems, sizeof(TYPE)), pe);                                           \
+    heddle::get(__func__, dest, source, bytes_of(nelems, sizeof(TYPE)), pe, true);                                     \
   }                                                                                                                    \
   void nvshmem_##NAME##_iput(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe) {    \
     heddle::iput<sizeof(TYPE)>(__func__, dest, source, dst, sst, nelems, pe);                                          \
@@ -328,13 +358,13 @@ HEDDLE_RMA_TYPES(HEDDLE_DEFINE_RMA)
     heddle::put(__func__, dest, source, bytes_of(nelems, (BITS) / 8), pe);                                            \
   }                                                                                                                   \
   void nvshmem_put##BITS##_nbi(void* dest, const void* source, size_t nelems, int pe) {                               \
-    heddle::put(__func__, dest, source, bytes_of(nelems, (BITS) / 8), pe);                                            \
+    heddle::put(__func__, dest, source, bytes_of(nelems, (BITS) / 8), pe, true);                                      \
   }                                                                                                                   \
   void nvshmem_get##BITS(void* dest, const void* source, size_t nelems, int pe) {                                     \
     heddle::get(__func__, dest, source, bytes_of(nelems, (BITS) / 8), pe);                                            \
   }                                                                                                                   \
   void nvshmem_get##BITS##_nbi(void* dest, const void* source, size_t nelems, int pe) {                               \
-    heddle::get(__func__, dest, source, bytes_of(nelems, (BITS) / 8), pe);                                            \
+    heddle::get(__func__, dest, source, bytes_of(nelems, (BITS) / 8), pe, true);                                      \
   }                                                                                                                   \
   void nvshmem_iput##BITS(void* dest, const void* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe) {      \
     heddle::iput<(BITS) / 8>(__func__, dest, source, dst, sst, nelems, pe);                                           \
@@ -356,13 +386,13 @@ void nvshmem_putmem(void* dest, const void* source, size_t bytes, int pe) {
   heddle::put(__func__, dest, source, bytes, pe);
 }
 void nvshmem_putmem_nbi(void* dest, const void* source, size_t bytes, int pe) {
-  heddle::put(__func__, dest, source, bytes, pe);
+  heddle::put(__func__, dest, source, bytes, pe, true);
 }
 void nvshmem_getmem(void* dest, const void* source, size_t bytes, int pe) {
   heddle::get(__func__, dest, source, bytes, pe);
 }
 void nvshmem_getmem_nbi(void* dest, const void* source, size_t bytes, int pe) {
-  heddle::get(__func__, dest, source, bytes, pe);
+  heddle::get(__func__, dest, source, bytes, pe, true);
 }
 void nvshmem_putmem_signal(void* dest, const void* source, size_t bytes, uint64_t* sig_addr, uint64_t signal,
                            int sig_op, int pe) {
@@ -436,20 +466,22 @@ void nvshmemx_signal_op(uint64_t* sig_addr, uint64_t signal, int sig_op, int pe)
 }
 
 uint64_t nvshmem_signal_fetch(uint64_t* sig_addr) {
-  if (heddle::may_look(__func__, sig_addr, sizeof *sig_addr, NVSHMEM_CMP_EQ) == nullptr) return 0;
+  World* const w = heddle::may_look(__func__, sig_addr, sizeof *sig_addr, NVSHMEM_CMP_EQ);
+  if (w == nullptr) return 0;
   // acquire: programs poll with it, and then read what was put before the signal (OpenSHMEM 1.5, 9.8.3)
-  return heddle::device::load_acquire(sig_addr);
+  return heddle::device::load_acquire(heddle::Look<uint64_t>(*w, __func__, sig_addr, 1).data());
 }
 
 uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val) {
   World* const w = heddle::may_look(__func__, sig_addr, sizeof *sig_addr, cmp);
   if (w == nullptr) return 0;
   heddle::Waiter pause(w->wait_context());
+  heddle::Look<uint64_t> look(*w, __func__, sig_addr, 1);
   while (true) {
     // The value that compared true is returned, not a second look: the signal may have moved on.
-    const uint64_t value = heddle::device::load_acquire(sig_addr);
+    const uint64_t value = heddle::device::load_acquire(look.data());
     if (heddle::device::compare(value, cmp, cmp_val)) return value;
-    if (pause()) continue;
+    if (pause() && look.refresh()) continue;
     heddle::host::report_wait(*w, __func__, pause, sig_addr);
     return value;
   }
@@ -463,22 +495,31 @@ int nvshmemx_putmem_signal_counted_nbi(void* dest, const void* source, size_t by
 }
 
 uint64_t nvshmemx_signal_counted_load(const uint64_t* signal_addr) {
-  if (heddle::may_look(__func__, signal_addr, sizeof *signal_addr, NVSHMEM_CMP_EQ) == nullptr) return 0;
-  return heddle::device::load_relaxed(signal_addr);  // relaxed: this call promises no order
+  World* const w = heddle::may_look(__func__, signal_addr, sizeof *signal_addr, NVSHMEM_CMP_EQ);
+  if (w == nullptr) return 0;
+  // relaxed: this call promises no order
+  return heddle::device::load_relaxed(heddle::Look<uint64_t>(*w, __func__, signal_addr, 1).data());
 }
 
 void nvshmemx_signal_counted_wait_until(const uint64_t* signal_addr, uint64_t expected) {
   World* const w = heddle::may_look(__func__, signal_addr, sizeof *signal_addr, NVSHMEM_CMP_EQ);
   if (w == nullptr) return;
   heddle::Waiter pause(w->wait_context());
-  while (!heddle::device::counter_reached(heddle::device::load_acquire(signal_addr), expected)) {
-    if (pause()) continue;
+  heddle::Look<uint64_t> look(*w, __func__, signal_addr, 1);
+  while (!heddle::device::counter_reached(heddle::device::load_acquire(look.data()), expected)) {
+    if (pause() && look.refresh()) continue;
     return heddle::host::report_wait(*w, __func__, pause, signal_addr);
   }
 }
 
 void nvshmemx_signal_counted_reset(uint64_t* signal_addr) {
-  if (heddle::may_look(__func__, signal_addr, sizeof *signal_addr, NVSHMEM_CMP_EQ) == nullptr) return;
+  World* const w = heddle::may_look(__func__, signal_addr, sizeof *signal_addr, NVSHMEM_CMP_EQ);
+  if (w == nullptr) return;
+  if (HEDDLE_UNLIKELY(!w->has_host_memory())) {
+    const uint64_t zero = 0;
+    heddle::host::put_unmapped(*w, __func__, signal_addr, &zero, sizeof zero, w->my_pe());
+    return heddle::fence_unmapped(__func__, w, true);
+  }
   // relaxed: whoever may add again learns of the reset by a signal or barrier, which orders it
   heddle::device::store_relaxed(signal_addr, uint64_t{0});
 }
@@ -498,8 +539,9 @@ void nvshmem_quiet(void) {
 }
 
 void nvshmemx_flush(void) {
-  // Every put has read its source when it returns.
-  if (HEDDLE_UNLIKELY(heddle::world() == nullptr)) heddle::report_no_world(__func__);
+  World* const w = heddle::world();
+  // On mapped host memory every put has read its source when it returns. Elsewhere completion is what says so.
+  if (HEDDLE_UNLIKELY(w == nullptr || !w->has_host_memory())) heddle::fence_unmapped(__func__, w, true);
 }
 
 // ---- wait and test

@@ -34,6 +34,7 @@ struct JoinRequest {
   nvshmemx_uniqueid_t id{};
   void* mpi_comm = nullptr;  // valid during the call only
   uint32_t comm_bits = 0;    // what it pointed to, to know it again
+  int cuda_device = -1;      // the GPU asked for, -1: none in particular
 
   /// Whether a further init that asks for `other` means the job that is joined. A plain nvshmem_init names no job.
   bool agrees_with(const JoinRequest& other) const {
@@ -147,7 +148,7 @@ Status join(const JoinRequest& request, std::unique_ptr<World>* joined) {
   if (configured.is_ok()) configured = configure_log(settings, bootstrap->rank());
   if (!configured.is_ok()) return World::refuse(settings, *bootstrap, configured);
   if (bootstrap->rank() == 0) introduce(settings, warnings);
-  return World::join(settings, std::move(bootstrap), joined);
+  return World::join(settings, std::move(bootstrap), joined, request.cuda_device);
 }
 
 Status join_first(const JoinRequest& request) {
@@ -231,6 +232,11 @@ Status read_request(unsigned int flags, const nvshmemx_init_attr_t* attributes, 
   if ((flags & kThreads) != 0) {
     return error(Code::kNotSupported,
                  "threads as PEs (NVSHMEMX_INIT_THREAD_PES) are not supported; start one process for each PE");
+  }
+  // Only of a structure that was initialised, and is of the version that has this member.
+  if (attributes != nullptr && attributes->version == NVSHMEMX_INIT_ATTR_V2 &&
+      attributes->args.version == NVSHMEMX_INIT_ARGS_V2) {
+    request->cuda_device = attributes->args.cuda_device_id;
   }
   if (flags == 0) return Status::ok();
   HEDDLE_RETURN_IF_ERROR(check_attributes(attributes));

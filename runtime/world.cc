@@ -318,7 +318,9 @@ World::~World() {
 }
 
 void World::take_down() {
-  if (control_ != nullptr) control_->on_loss({});  // it uses what goes now
+  // The former handler uses what goes now; returns when it is not running.
+  if (control_ != nullptr)
+    control_->on_loss([](const PeerLoss& loss) { log(LogLevel::kError, "%s", loss.text.c_str()); });
   // Kernels lose the heap before it is unmapped; the fabrics' couriers and the heaps' endpoints end before the channel
   // that carries their messages.
   device_.reset();

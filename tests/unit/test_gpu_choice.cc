@@ -3,7 +3,6 @@
 #include "runtime/device_side.h"
 #include "runtime/gpu.h"
 #include "unit/fake_driver.h"
-#include "unit/thread_world.h"
 
 using namespace heddle;        // NOLINT
 using namespace heddle::test;  // NOLINT
@@ -22,6 +21,13 @@ int chosen(int asked, int current, int local_rank, int visible) {
   CHECK(status.is_ok());
   CHECK(!choice.reason.empty());
   return choice.ordinal;
+}
+
+Settings settings_of(const std::vector<std::string>& list) {
+  Settings settings;
+  std::vector<std::string> warnings;
+  REQUIRE(Settings::from_list(list, &settings, &warnings).is_ok());
+  return settings;
 }
 
 PeerIdentity on_gpu(unsigned char gpu) {
@@ -124,11 +130,11 @@ TEST_CASE("a machine without a driver, or whose GPU lacks VMM, has no peer fabri
     CHECK(cuda::get_driver(&none).text() == status.text());
     CHECK(peer_choice().reason == status.text());
     std::unique_ptr<Fabric> fabric;
-    Settings settings = test_settings({"HEDDLE_FABRIC=peer"});
+    Settings settings = settings_of({"HEDDLE_FABRIC=peer"});
     const Status refused = make_fabric(settings, nullptr, &fabric);
     CHECK(refused.code() == Code::kNotSupported);
     CHECK(has(refused.text(), status.text()));
-    settings = test_settings();
+    settings = settings_of({});
     REQUIRE(make_fabric(settings, nullptr, &fabric).is_ok());
     CHECK(std::string(fabric->name()) == "host");
   }
@@ -144,7 +150,7 @@ TEST_CASE("automatic choice takes GPUs where there are some, and the settings ca
   std::unique_ptr<Fabric> fabric;
   const auto name = [&](std::vector<std::string> more) {
     more.push_back("NVSHMEM_CUMEM_GRANULARITY=2M");
-    const Status status = make_fabric(test_settings(std::move(more)), nullptr, &fabric);
+    const Status status = make_fabric(settings_of(more), nullptr, &fabric);
     INFO(status.text());
     REQUIRE(status.is_ok());
     return std::string(fabric->name());
@@ -161,7 +167,7 @@ TEST_CASE("automatic choice takes GPUs where there are some, and the settings ca
 TEST_CASE("NVSHMEM_DISABLE_P2P keeps other processes' GPUs out, with the reason") {
   const FakeCuda::Use driver;
   std::unique_ptr<Fabric> fabric;
-  REQUIRE(make_fabric(test_settings({"NVSHMEM_DISABLE_P2P=1"}), nullptr, &fabric).is_ok());
+  REQUIRE(make_fabric(settings_of({"NVSHMEM_DISABLE_P2P=1"}), nullptr, &fabric).is_ok());
   PeerIdentity self{}, peer{};
   fabric->describe(&self);
   fabric->describe(&peer);
