@@ -10,7 +10,6 @@
 // known operators. A wrong call is recorded with its name, block and thread, and ends its threads.
 #pragma once
 
-#include "device/bulk.h"
 #include "device/failure.h"
 #include "device/rma.h"
 #include "device/scope.h"
@@ -70,12 +69,12 @@ HEDDLE_DEVICE HEDDLE_INLINE const char* at_pe(const char* call, const void* addr
 
 template <class Sides, class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE void scope_copy(const Scope& scope, void* destination, const void* source, size_t bytes) {
-  if (bulk_pays(scope, destination, source, bytes)) {
-    copy_by_bulk<Sides>(scope, static_cast<char*>(destination), static_cast<const char*>(source), bytes);
-  } else if constexpr (Scope::kIsGroup) {
-    copy<Sides>(scope, destination, source, bytes);
-  } else {
+  if constexpr (!Scope::kIsGroup) {
     copy_by_thread<Sides>(destination, source, bytes);
+  } else if (bulk_pays(scope, destination, source, bytes)) {
+    copy_by_bulk<Sides>(scope, static_cast<char*>(destination), static_cast<const char*>(source), bytes);
+  } else {
+    copy<Sides>(scope, destination, source, bytes);
   }
 }
 

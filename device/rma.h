@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/access.h"
+#include "device/bulk.h"
 #include "device/copy.h"
 
 namespace heddle::device {
@@ -48,19 +49,24 @@ constexpr size_t kTogetherBytes = 256;
 template <class Sides>
 HEDDLE_DEVICE HEDDLE_OUTLINE void copy_together(char* destination, const char* source, size_t bytes) {
   const uint32_t here = __activemask();
+  if ((here & (here - 1)) == 0) {
+    if (bulk_pays(ThreadScope(), destination, source, bytes)) {
+      copy_by_bulk<Sides>(ThreadScope(), destination, source, bytes);
+    } else {
+      copy_any<Sides>(ThreadScope(), destination, source, bytes);
+    }
+    return;
+  }
   // A thread's stack is visible to itself alone.
-  const bool alone = (here & (here - 1)) == 0;
-  const bool shared = !alone && !is_own_memory(destination) && !is_own_memory(source);
-  if (!shared) copy_by_engine<Sides>(ThreadScope(), destination, source, bytes);
-  if (alone) return;
-  uint32_t rest = __ballot_sync(here, shared);
+  const bool shared = !is_own_memory(destination) && !is_own_memory(source);
+  if (!shared) copy_any<Sides>(ThreadScope(), destination, source, bytes);
   const LanesScope lanes(here);
   lanes.sync();  // the sources that the others have written are visible to all
-  for (; rest != 0; rest &= rest - 1) {
+  for (uint32_t rest = __ballot_sync(here, shared); rest != 0; rest &= rest - 1) {
     const int owner = __ffs(rest) - 1;
     const auto to = reinterpret_cast<char*>(__shfl_sync(here, reinterpret_cast<uint64_t>(destination), owner));
     const auto from = reinterpret_cast<const char*>(__shfl_sync(here, reinterpret_cast<uint64_t>(source), owner));
-    copy_by_engine<Sides>(lanes, to, from, __shfl_sync(here, bytes, owner));
+    copy_any<Sides>(lanes, to, from, __shfl_sync(here, bytes, owner));
   }
   lanes.sync();  // what the others have stored is ordered before what the owner does next
 }

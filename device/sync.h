@@ -18,15 +18,16 @@ namespace heddle::device {
 template <class Scope>
 HEDDLE_DEVICE bool barrier_of_all(const char* call, const Scope& scope) {
   const HeapView& view = device_state().view;
+  if (HEDDLE_UNLIKELY(view.n_pes == 0)) return false;  // no world, and so no record
   const InternalArea area(static_cast<uint64_t>(view.n_pes));
   const auto count_address = reinterpret_cast<uint64_t*>(view.my_heap + area.device_epoch());
   const auto mine = reinterpret_cast<uint64_t*>(view.my_heap + area.device_slot(static_cast<uint64_t>(view.my_pe)));
   scope.sync();
   // Read after the group has met, since a member wrote it at the end of the last barrier.
   const uint64_t arrival = load_relaxed(count_address) + 1;
-  // Puts are plain stores, so one fence completes them for every PE. Each announcing member issues its own: with the
-  // group's barrier before it, it covers what the others have stored.
-  if (scope.rank() < view.n_pes) fence_system();
+  // Puts are plain stores: a release before the announcement makes them visible to whoever acquires it. Each announcing
+  // member issues its own; with the group's barrier before it, it covers what the others have stored.
+  if (scope.rank() < view.n_pes) fence_release();
   for (int pe = scope.rank(); pe < view.n_pes; pe += scope.size()) {
     store_relaxed(translate(view, mine, pe), arrival);  // ordered by the fence
   }
