@@ -265,24 +265,26 @@ HEDDLE_DEVICE inline TeamView team_view(int team) {
   }
 }
 
+/// barrier and sync of all PEs by a group; a wait that gives up ends its threads.
+template <class Scope>
+HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call) {
+  const auto make_pause = [call](const uint64_t* slot, int pe) { return WaitPause(call, slot, pe); };
+  if (!barrier_of_all(Scope(), device_state().view, make_pause)) exit_thread();
+}
+
 /// barrier and sync of a team. Status as NVSHMEMX_*: 1 for no such team, 3 for teams that kernels cannot meet in yet.
 template <class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE int meet_team(const char* call, int team) {
-  const Scope scope;
   const TeamView view = team_view(team);
   if (view.size == 0) return 1;
   if (view.size == device_state().view.n_pes) {
-    if (!barrier_of_all(call, scope)) exit_thread();
+    meet_all<Scope>(call);
     return 0;
   }
   if (view.size != 1) return 3;
-  scope.sync();
+  Scope().sync();
   fence_system();
   return 0;
-}
-template <class Scope>
-HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call) {
-  if (!barrier_of_all(call, Scope())) exit_thread();
 }
 
 }  // namespace heddle::device

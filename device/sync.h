@@ -6,19 +6,19 @@
 // time calls: barriers of one PE are ordered, as with every collective.
 #pragma once
 
-#include "device/failure.h"
+#include "device/access.h"
+#include "device/handle.h"
 #include "device/internal_area.h"
 #include "device/scope.h"
 
-#if defined(__CUDA_ARCH__)
 namespace heddle::device {
 
 /// Returns when every PE has come. What any thread of the group, and any thread ordered before it, has stored or put is
-/// then visible to every PE: so this is barrier as well as sync. False for all members when a wait gave up.
-template <class Scope>
-HEDDLE_DEVICE bool barrier_of_all(const char* call, const Scope& scope) {
-  const HeapView& view = device_state().view;
-  if (HEDDLE_UNLIKELY(view.n_pes == 0)) return false;  // no world, and so no record
+/// then visible to every PE: so this is barrier as well as sync. `make_pause(slot, pe)` makes the pause of a wait for
+/// `pe`; false for all members when one gave up, and when there is no world.
+template <class Scope, class MakePause>
+HEDDLE_HD bool barrier_of_all(const Scope& scope, const HeapView& view, const MakePause& make_pause) {
+  if (HEDDLE_UNLIKELY(view.n_pes == 0)) return false;
   const InternalArea area(static_cast<uint64_t>(view.n_pes));
   const auto count_address = reinterpret_cast<uint64_t*>(view.my_heap + area.device_epoch());
   const auto mine = reinterpret_cast<uint64_t*>(view.my_heap + area.device_slot(static_cast<uint64_t>(view.my_pe)));
@@ -34,7 +34,7 @@ HEDDLE_DEVICE bool barrier_of_all(const char* call, const Scope& scope) {
   bool arrived = true;
   for (int pe = scope.rank(); pe < view.n_pes && arrived; pe += scope.size()) {
     const auto slot = reinterpret_cast<const uint64_t*>(view.my_heap + area.device_slot(static_cast<uint64_t>(pe)));
-    WaitPause pause(call, slot, pe);
+    auto pause = make_pause(slot, pe);
     // Acquire: what that PE stored before it came is visible. It may have come to the next barrier already.
     while (arrived && static_cast<int64_t>(load_acquire(slot) - arrival) < 0) arrived = pause();
   }
@@ -44,4 +44,3 @@ HEDDLE_DEVICE bool barrier_of_all(const char* call, const Scope& scope) {
 }
 
 }  // namespace heddle::device
-#endif
