@@ -74,7 +74,12 @@ void ControlChannel::Impl::pass_exit(int exit_code) {
 void ControlChannel::Impl::leave() {
   if (n_pes_ == 1 || !usable()) return;
   leaving_.store(true, std::memory_order_release);  // before the peers can know, so that their ends are no losses
-  const Blob frame = make_frame(FrameOp::kBye, 0, {});
+  // A loss that made this PE leave is the cause that the others, who may not know yet, are to give.
+  const PeerLoss known = loss();
+  const ByeBody body{known.pe};
+  const std::string text = known.text.substr(0, kMostLossText);
+  const Blob frame = known.pe < 0 ? make_frame(FrameOp::kBye, 0, {})
+                                  : make_frame(FrameOp::kBye, 0, {{&body, sizeof body}, {text.data(), text.size()}});
   for (const auto& link : links_) {
     if (link) (void)link->send(frame);  // a peer that is gone needs no word
   }

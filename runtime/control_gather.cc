@@ -76,6 +76,7 @@ Status Gather::await_answer(std::unique_lock<std::mutex>& lock, const std::strin
   while (!answer_.done) {
     if (hub_lost_) return lost_;
     if (hub_left_) {
+      if (!lost_.is_ok()) return lost_;  // that is why it left
       return error(Code::kSymmetry, "PE 0 has left (nvshmem_finalize) while PE %d is in %s", my_pe_, tag.c_str());
     }
     const bool lost = !lost_.is_ok();

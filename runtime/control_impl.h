@@ -151,7 +151,7 @@ class ControlChannel::Impl {
   Status handle_gathered(int pe, const Frame& frame);
   Status handle_courier(int pe, Frame* frame);
   void deliver_early();
-  void handle_bye(int pe);
+  void handle_bye(int pe, const Frame& frame);
   void handle_exit(int pe, int exit_code);
   void pass_exit(int exit_code);
   void handle_end(int pe, const std::string& failure);

@@ -37,6 +37,12 @@ struct ExitBody {
   int32_t exit_code = 0;
 };
 
+/// Body of kBye, when the PE leaves knowing of a loss; its text follows, at most kMostLossText bytes.
+struct ByeBody {
+  int32_t lost_pe = -1;
+};
+constexpr size_t kMostLossText = 1024;
+
 /// Encoded frames, shared when they go to several peers.
 using Blob = std::shared_ptr<const std::vector<unsigned char>>;
 

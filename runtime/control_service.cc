@@ -188,7 +188,7 @@ Status ControlChannel::Impl::handle_frame(int pe, Frame* frame) {
     case FrameOp::kGathered:
       return handle_gathered(pe, *frame);
     case FrameOp::kBye:
-      handle_bye(pe);
+      handle_bye(pe, *frame);
       return Status::ok();
     case FrameOp::kExit: {
       ExitBody body;
@@ -258,7 +258,15 @@ void ControlChannel::Impl::deliver_early() {
   }
 }
 
-void ControlChannel::Impl::handle_bye(int pe) {
+void ControlChannel::Impl::handle_bye(int pe, const Frame& frame) {
+  if (ByeBody body; frame.bytes > sizeof body) {
+    std::memcpy(&body, frame.body, sizeof body);
+    const int lost = body.lost_pe;
+    if (lost >= 0 && lost < n_pes_ && lost != my_pe_ && lost != pe && state_of(lost) != PeerState::kLost) {
+      const size_t bytes = std::min(frame.bytes - sizeof body, kMostLossText);
+      lose(lost, std::string(reinterpret_cast<const char*>(frame.body) + sizeof body, bytes));
+    }
+  }
   links_[pe]->refuse(error(Code::kPeerLost, "PE %d has left (nvshmem_finalize)", pe));
   gather_.on_left(pe);
   set_state(pe, PeerState::kLeft);

@@ -306,6 +306,25 @@ TEST_CASE("Leaving while others gather fails theirs, and does not wait for the d
   }
 }
 
+TEST_CASE("Who leaves because of a loss hands the cause on: the others name the lost PE, not the one that left",
+          "[control]") {
+  const int leaver = GENERATE(0, 1);
+  for (int round = 0; round < 25; ++round) {
+    Job job(3);
+    job.connect_all();
+    const int waiter = 1 - leaver;
+    const std::vector<Status> statuses = each_pe(3, [&](int pe) -> Status {
+      if (pe == 2) return job.channels[2].reset(), Status();
+      Status status;
+      if (pe == waiter) status = job.gather_int(pe, "nvshmem_finalize", 20);
+      while (job[pe].loss().pe < 0) std::this_thread::yield();
+      return job[pe].leave(), status;
+    });
+    CAPTURE(leaver, round);
+    require_text(statuses[static_cast<size_t>(waiter)], Code::kPeerLost, "PE 2 (pid 1002) ended");
+  }
+}
+
 TEST_CASE("send_exit reaches every peer's handler", "[control]") {
   Job job(3);
   std::atomic<int> seen[3] = {};
