@@ -268,8 +268,7 @@ HEDDLE_DEVICE inline TeamView team_view(int team) {
 /// barrier and sync of all PEs by a group; a wait that gives up ends its threads.
 template <class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call) {
-  const auto make_pause = [call](const uint64_t* slot, int pe) { return WaitPause(call, slot, pe); };
-  if (!barrier_of_all(Scope(), device_state().view, make_pause)) exit_thread();
+  if (!barrier_of_all(call, Scope())) exit_thread();
 }
 
 /// barrier and sync of a team. Status as NVSHMEMX_*: 1 for no such team, 3 for teams that kernels cannot meet in yet.

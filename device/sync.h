@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device/access.h"
+#include "device/failure.h"
 #include "device/handle.h"
 #include "device/internal_area.h"
 #include "device/scope.h"
@@ -42,5 +43,14 @@ HEDDLE_HD bool barrier_of_all(const Scope& scope, const HeapView& view, const Ma
   if (scope.rank() == 0 && !failed) store_relaxed(count_address, arrival);
   return !failed;
 }
+
+#if defined(__CUDA_ARCH__)
+/// The same with the waits and the world of kernels; `call` is the name that a failure is recorded under.
+template <class Scope>
+HEDDLE_DEVICE HEDDLE_INLINE bool barrier_of_all(const char* call, const Scope& scope) {
+  const auto make_pause = [call](const uint64_t* slot, int pe) { return WaitPause(call, slot, pe); };
+  return barrier_of_all(scope, device_state().view, make_pause);
+}
+#endif
 
 }  // namespace heddle::device
