@@ -16,6 +16,16 @@ struct HeapView {
   uint32_t direct = 0;   ///< 1 when every PE's heap is mapped at its stride
 };
 
+/// The view's extent, which another host thread may be changing by nvshmem_malloc.
+HEDDLE_HD HEDDLE_INLINE uint64_t extent_of(const HeapView& view) {
+#if defined(__CUDA_ARCH__)
+  return view.extent;  // constant memory
+#else
+  return __atomic_load_n(&view.extent, __ATOMIC_RELAXED);  // relaxed: a bound; whoever has a new block was given it
+#endif
+}
+inline void set_extent(HeapView* view, uint64_t extent) { __atomic_store_n(&view->extent, extent, __ATOMIC_RELAXED); }
+
 /// Offset of a symmetric address in the heap; meaningless unless in_heap.
 HEDDLE_HD HEDDLE_INLINE uint64_t heap_offset(const HeapView& view, const void* address) {
   return static_cast<uint64_t>(static_cast<const char*>(address) - view.my_heap);
@@ -24,7 +34,8 @@ HEDDLE_HD HEDDLE_INLINE uint64_t heap_offset(const HeapView& view, const void* a
 /// Whether [address, address + bytes) lies in bound memory of this PE's heap.
 HEDDLE_HD HEDDLE_INLINE bool in_heap(const HeapView& view, const void* address, uint64_t bytes) {
   const uint64_t offset = heap_offset(view, address);
-  return offset <= view.extent && bytes <= view.extent - offset;
+  const uint64_t extent = extent_of(view);
+  return offset <= extent && bytes <= extent - offset;
 }
 
 HEDDLE_HD HEDDLE_INLINE bool is_pe(const HeapView& view, int pe) {

@@ -186,13 +186,17 @@ Status World::open_control_heap(Deadline deadline, EndpointHandle* handle) {
 
 Status World::refresh_views() {
   const uint64_t former = mapped_view_.extent;
-  mapped_view_ = heap_->view();
-  view_ = mapped_view_;
-  if (device_ == nullptr) {
-    sync_view_ = view_;
-    return Status::ok();
+  const device::HeapView now = heap_->view();
+  if (view_.n_pes == 0) {
+    view_ = mapped_view_ = now;
+    if (device_ != nullptr) view_.direct = 0;
+    if (device_ == nullptr) sync_view_ = now;
+  } else {
+    // Growth changes nothing else, and other threads may be in the middle of a put.
+    for (device::HeapView* view : {&view_, &mapped_view_}) device::set_extent(view, now.extent);
+    if (device_ == nullptr) device::set_extent(&sync_view_, now.extent);
   }
-  view_.direct = 0;
+  if (device_ == nullptr) return Status::ok();
   if (former == mapped_view_.extent) return Status::ok();
   DeviceSide::Place place;
   const auto me = static_cast<size_t>(mapped_view_.my_pe);
