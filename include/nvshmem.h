@@ -17,6 +17,8 @@
 #if defined(HEDDLE_HAS_CUDA_HEADERS)
 #include <cuda.h>
 #include <cuda_runtime.h>
+
+#include "nvshmemx_launch.h"
 #endif
 
 /* ---- device names: everything that a kernel may call */

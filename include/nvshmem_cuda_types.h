@@ -1,5 +1,5 @@
-/* The CUDA types that signatures need: half and bfloat16, from the toolkit where there is one, else stand-ins.
- * Both are two bytes that are passed and returned like a struct of one unsigned short, so that one library serves
+/* The CUDA types that signatures need: half, bfloat16 and streams, from the toolkit where there is one, else stand-ins.
+ * The first two are two bytes that are passed and returned like a struct of one unsigned short, so that one library serves
  * programs built either way. CUDA's own headers declare the two types for C++ only: C always gets the stand-ins. */
 #ifndef NVSHMEM_CUDA_TYPES_H
 #define NVSHMEM_CUDA_TYPES_H
@@ -12,6 +12,8 @@
 
 #if defined(HEDDLE_HAS_CUDA_HEADERS)
 #include <cuda_runtime.h>
+#elif !defined(__CUDACC_RTC__)
+typedef struct CUstream_st* cudaStream_t;
 #endif
 #if (defined(HEDDLE_HAS_CUDA_HEADERS) && defined(__cplusplus)) || defined(__CUDACC_RTC__)
 #include <cuda_bf16.h>

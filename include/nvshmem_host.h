@@ -344,4 +344,6 @@ HEDDLE_WAIT_TYPES(HEDDLE_DECLARE_WAIT)
 }
 #endif
 
+#include "nvshmemx_stream.h"
+
 #endif

@@ -125,6 +125,27 @@ Status Kernels::barrier(CUstream stream, int n_pes) const {
   return launch(kBarrier, stream, 1, threads_for(static_cast<uint64_t>(n_pes)), nullptr);
 }
 
+Status copy_strided_pageable(const Gpu& gpu, CUstream stream, const StridedTask& task) {
+  const auto pitch = [&](int64_t stride) { return static_cast<size_t>(stride) * task.element; };
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = task.is_get != 0 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  copy.srcHost = task.source;
+  copy.srcDevice = cuda::device_pointer(task.source);
+  copy.srcPitch = pitch(task.source_stride);
+  copy.dstMemoryType = task.is_get != 0 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  copy.dstHost = task.destination;
+  copy.dstDevice = cuda::device_pointer(task.destination);
+  copy.dstPitch = pitch(task.destination_stride);
+  copy.WidthInBytes = task.element;
+  copy.Height = task.count;
+  const CUresult result = gpu.driver().Memcpy2DAsync(&copy, stream);
+  if (result == CUDA_SUCCESS) return Status::ok();
+  return cuda_error(gpu.driver(), result, "cuMemcpy2DAsync",
+                    "%llu elements of %u bytes from %p, pitch %zu, to %p, pitch %zu",
+                    static_cast<unsigned long long>(task.count), task.element, task.source, copy.srcPitch,
+                    task.destination, copy.dstPitch);
+}
+
 Status copy_to_device(const Gpu& gpu, CUstream stream, CUdeviceptr to, const void* from, size_t bytes,
                       const char* what) {
   const cuda::Driver& driver = gpu.driver();

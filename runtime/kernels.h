@@ -48,4 +48,8 @@ class Kernels {
 Status copy_to_device(const Gpu& gpu, CUstream stream, CUdeviceptr to, const void* from, size_t bytes,
                       const char* what);
 
+/// Enqueues a strided copy whose local side is pageable host memory, which kernels cannot reach. Pitches are bounded
+/// (CU_DEVICE_ATTRIBUTE_MAX_PITCH). The GPU's context must be current.
+Status copy_strided_pageable(const Gpu& gpu, CUstream stream, const StridedTask& task);
+
 }  // namespace heddle

@@ -37,8 +37,8 @@ def compare(what, actual):
         failures.append(f"no {what} {name}")
 
 
-# What the headers call on their own account (device/state.h).
-INNER = {"heddle_register_state", "heddle_unregister_state"}
+# What the headers call on their own account (device/state.h, nvshmemx_launch.h).
+INNER = {"heddle_register_state", "heddle_unregister_state", "heddle_report_launch"}
 exported = symbols(library, "TBDRVWiu")
 for name in sorted(INNER - exported):
     failures.append(f"no export {name}, which the device headers need")

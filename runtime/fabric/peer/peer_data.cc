@@ -131,24 +131,9 @@ Status PeerFabric::copy_strided(const StridedTask& task, bool local_is_device, c
     note_issued();
     return launched.in(call);
   }
-  const auto pitch = [&](int64_t stride) { return static_cast<uint64_t>(stride) * task.element; };
-  CUDA_MEMCPY2D copy{};
-  copy.srcMemoryType = task.is_get != 0 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-  copy.srcHost = task.source;
-  copy.srcDevice = cuda::device_pointer(task.source);
-  copy.srcPitch = pitch(task.source_stride);
-  copy.dstMemoryType = task.is_get != 0 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  copy.dstHost = task.destination;
-  copy.dstDevice = cuda::device_pointer(task.destination);
-  copy.dstPitch = pitch(task.destination_stride);
-  copy.WidthInBytes = task.element;
-  copy.Height = task.count;
-  const CUresult result = driver_.Memcpy2DAsync(&copy, stream_);
+  const Status copied = copy_strided_pageable(*gpu_, stream_, task);
   note_issued();
-  if (result == CUDA_SUCCESS) return Status::ok();
-  return cuda_error(driver_, result, "cuMemcpy2DAsync",
-                    "%" PRIu64 " elements of %u bytes from %p, pitch %zu, to %p, pitch %zu, in %s", task.count,
-                    task.element, task.source, copy.srcPitch, task.destination, copy.dstPitch, call);
+  return copied.in(call);
 }
 
 Status PeerFabric::put_strided(EndpointId id, uint64_t offset, const void* source, int64_t destination_stride,

@@ -1,0 +1,125 @@
+/* Collective launch: kernels whose blocks are all resident at once, so that they may wait for each other and for other
+ * PEs' kernels (NVSHMEM guide, kernel launch). Needs CUDA's headers and the program's own CUDA runtime, which knows its
+ * kernels: so these are inline. Included by nvshmem.h. */
+#ifndef NVSHMEMX_LAUNCH_H
+#define NVSHMEMX_LAUNCH_H
+
+#include <cuda_runtime.h>
+#include <stdio.h>
+
+#include "nvshmem_types.h"
+
+/* What a launch is made of; the stream and the caller's own attributes are honoured. */
+typedef struct {
+  cudaLaunchConfig_t cuda_config;
+} nvshmemx_collective_launch_attr_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Reports a failed launch (log and heddle_last_error); `code`. For the functions below.
+__attribute__((visibility("default"))) int heddle_report_launch(const char* call, int code, const char* text);
+
+static inline int heddle_launch_failure(const char* call, const char* what, cudaError_t status) {
+  char text[256];
+  snprintf(text, sizeof text, "%s: %s: %s", what, cudaGetErrorName(status), cudaGetErrorString(status));
+  return heddle_report_launch(call, NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED, text);
+}
+
+/// The most blocks of `func` that the current GPU can hold at once, for `threads` threads and `sharedMem` dynamic
+/// bytes.
+static inline int heddle_most_blocks(const char* call, const void* func, unsigned threads, size_t sharedMem,
+                                     int* blocks) {
+  int device = 0, processors = 0, per_processor = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (status != cudaSuccess) return heddle_launch_failure(call, "asking for the multiprocessors", status);
+  status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, func, (int)threads, sharedMem);
+  if (status != cudaSuccess) return heddle_launch_failure(call, "asking how many blocks fit", status);
+  *blocks = processors * per_processor;
+  return NVSHMEMX_SUCCESS;
+}
+
+/// Whether a grid fits; a grid of 0 becomes the largest that does.
+static inline int heddle_fit_grid(const char* call, const void* func, dim3* grid, dim3 block, size_t sharedMem) {
+  int most = 0;
+  char text[256];
+  const unsigned threads = block.x * block.y * block.z;
+  const int code = heddle_most_blocks(call, func, threads, sharedMem, &most);
+  if (code != NVSHMEMX_SUCCESS) return code;
+  if (grid->x == 0 || grid->y == 0 || grid->z == 0) {
+    grid->x = (unsigned)most;
+    grid->y = grid->z = 1;
+  }
+  if (most > 0 && (unsigned long long)grid->x * grid->y * grid->z <= (unsigned long long)most) return NVSHMEMX_SUCCESS;
+  snprintf(text, sizeof text,
+           "a grid of %u x %u x %u blocks of %u threads with %llu bytes of dynamic shared memory cannot be resident at "
+           "once; this GPU holds at most %d such blocks",
+           grid->x, grid->y, grid->z, threads, (unsigned long long)sharedMem, most);
+  return heddle_report_launch(call, NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED, text);
+}
+
+/// `*gridsize` becomes the most blocks that a collective launch of `func` can have. 0, or
+/// NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED with the CUDA error in the text.
+static inline int nvshmemx_collective_launch_query_gridsize(const void* func, dim3 blockDims, void** args,
+                                                            size_t sharedMem, int* gridsize) {
+  (void)args;
+  if (gridsize == NULL) {
+    return heddle_report_launch("nvshmemx_collective_launch_query_gridsize", NVSHMEMX_ERROR_INVALID_VALUE,
+                                "gridsize is NULL");
+  }
+  return heddle_most_blocks("nvshmemx_collective_launch_query_gridsize", func, blockDims.x * blockDims.y * blockDims.z,
+                            sharedMem, gridsize);
+}
+
+/// Launches `func` cooperatively on `stream`; every PE calls, so that kernels of all PEs may wait for each other. A
+/// grid of 0 is the largest possible one. 0, or NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED: a grid that is too large (the
+/// text names the most blocks), or what CUDA says. Does not wait.
+static inline int nvshmemx_collective_launch(const void* func, dim3 gridDims, dim3 blockDims, void** args,
+                                             size_t sharedMem, cudaStream_t stream) {
+  const char* const call = "nvshmemx_collective_launch";
+  const int code = heddle_fit_grid(call, func, &gridDims, blockDims, sharedMem);
+  if (code != NVSHMEMX_SUCCESS) return code;
+  const cudaError_t status = cudaLaunchCooperativeKernel(func, gridDims, blockDims, args, sharedMem, stream);
+  if (status != cudaSuccess) return heddle_launch_failure(call, "cudaLaunchCooperativeKernel", status);
+  return NVSHMEMX_SUCCESS;
+}
+
+/// The same from a configuration, whose stream and attributes are used; where they say whether the launch is
+/// cooperative, they are obeyed. At most 31 attributes.
+static inline int nvshmemx_collective_launch_attr(const nvshmemx_collective_launch_attr_t* attr, const void* func,
+                                                  void** args) {
+  const char* const call = "nvshmemx_collective_launch_attr";
+  cudaLaunchAttribute attributes[32];
+  cudaLaunchConfig_t config;
+  unsigned i;
+  int has_cooperative = 0;
+  if (attr == NULL || attr->cuda_config.numAttrs > 31) {
+    return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, "attr is NULL or has more than 31 attributes");
+  }
+  config = attr->cuda_config;
+  for (i = 0; i < config.numAttrs; ++i) {
+    attributes[i] = config.attrs[i];
+    has_cooperative |= attributes[i].id == cudaLaunchAttributeCooperative;
+  }
+  if (!has_cooperative) {
+    attributes[i].id = cudaLaunchAttributeCooperative;
+    attributes[i].val.cooperative = 1;
+    ++config.numAttrs;
+  }
+  config.attrs = attributes;
+  {
+    const int code = heddle_fit_grid(call, func, &config.gridDim, config.blockDim, config.dynamicSmemBytes);
+    if (code != NVSHMEMX_SUCCESS) return code;
+  }
+  const cudaError_t status = cudaLaunchKernelExC(&config, func, args);
+  if (status != cudaSuccess) return heddle_launch_failure(call, "cudaLaunchKernelExC", status);
+  return NVSHMEMX_SUCCESS;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
