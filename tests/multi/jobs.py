@@ -114,6 +114,7 @@ class Running:
         self.temporary = tempfile.mkdtemp(dir=jobs.folder)
         self.shared_before = heddle_names("/dev/shm")
         env = {name: value for name, value in os.environ.items() if not name.startswith(("NVSHMEM_", "HEDDLE_"))}
+        env["HEDDLE_FABRIC"] = "host"  # the programs touch the heap with the CPU
         # A test that waits for ever is to say where: no test needs as long as this.
         env.update({"HEDDLE_TIMEOUT": "40", "HEDDLE_WAIT_TIMEOUT": "40", "NVSHMEM_SYMMETRIC_SIZE": "64M",
                     "TMPDIR": self.temporary, MARK: self.mark, "OMPI_ALLOW_RUN_AS_ROOT": "1",
