@@ -10,6 +10,7 @@
 #include "runtime/gpu.h"
 #include "runtime/host_rma.h"
 #include "runtime/log.h"
+#include "runtime/stream_ops.h"
 #include "unit/fake_driver.h"
 #include "unit/thread_world.h"
 
@@ -276,6 +277,163 @@ TEST_CASE("GPUs that cannot map each other's memory are refused with the reason"
     CHECK(status.text().find("HEDDLE_FABRIC=host") != std::string::npos);
   }
   CHECK(FakeCuda::the().leaks() == "");
+}
+
+// ---- on_stream calls
+
+namespace {
+
+/// A stream of the program's, on the world's GPU.
+class TestStream {
+ public:
+  explicit TestStream(World& world) : scope_(*world.fabric().gpu()) {
+    if (FakeCuda::the().table().StreamCreate(&stream_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) std::abort();
+  }
+  ~TestStream() { (void)FakeCuda::the().table().StreamDestroy(stream_); }
+  CUstream get() const { return stream_; }
+  void wait() const {
+    if (FakeCuda::the().table().StreamSynchronize(stream_) != CUDA_SUCCESS) std::abort();
+  }
+
+ private:
+  const ContextScope scope_;
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("on_stream puts, gets, signals, waits and barriers keep the stream's order") {
+  const FakeCuda::Use driver;
+  run_on_gpus(3, [](World& world) -> Status {
+    const TestStream stream(world);
+    const int me = world.my_pe(), n = world.n_pes(), right = (me + 1) % n, left = (me + n - 1) % n;
+    constexpr size_t kCount = 100000;  // over what kernels copy
+    int *source = nullptr, *box = nullptr;
+    uint64_t* signal = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, kCount, &source));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, kCount, &box));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1, &signal));
+    for (const size_t count : {size_t{0}, size_t{7}, kCount}) {
+      const auto round = static_cast<uint64_t>(count + 1);
+      const std::vector<int> mine(count, me + 1), expected(count, left + 1);
+      std::vector<int> got(count);
+      // All of one round is enqueued before any of it is waited for.
+      HEDDLE_RETURN_IF_ERROR(stream::put(world, source, mine.data(), count * 4, me, stream.get()));
+      HEDDLE_RETURN_IF_ERROR(
+          stream::put_signal(world, box, source, count * 4, signal, round, NVSHMEM_SIGNAL_SET, right, stream.get()));
+      WaitTask task{};
+      task.variables = signal;
+      task.count = 1;
+      task.reference = round;
+      task.cmp = NVSHMEM_CMP_EQ;
+      task.element = 8;
+      HEDDLE_RETURN_IF_ERROR(stream::wait(world, task, stream.get()));
+      HEDDLE_RETURN_IF_ERROR(stream::get(world, got.data(), box, count * 4, me, stream.get()));
+      stream.wait();
+      HEDDLE_RETURN_IF_ERROR(expect(got == expected, "data after the signal"));
+      HEDDLE_RETURN_IF_ERROR(stream::barrier(world, true, stream.get()));
+    }
+    for (int i = 0; i < 20; ++i) {
+      HEDDLE_RETURN_IF_ERROR(stream::store(world, box, &i, sizeof i, right, stream.get()));
+      HEDDLE_RETURN_IF_ERROR(stream::barrier(world, true, stream.get()));
+      int seen = -1;
+      HEDDLE_RETURN_IF_ERROR(stream::load(world, &seen, box, sizeof seen, me, stream.get()));
+      HEDDLE_RETURN_IF_ERROR(expect(seen == i, "value after the barrier"));
+      HEDDLE_RETURN_IF_ERROR(stream::barrier(world, false, stream.get()));
+    }
+    // 16 bytes by value, and signals that add.
+    const uint64_t wide[2] = {11, 12};
+    uint64_t back[2] = {};
+    HEDDLE_RETURN_IF_ERROR(stream::store(world, box, wide, sizeof wide, right, stream.get()));
+    HEDDLE_RETURN_IF_ERROR(stream::load(world, back, box, sizeof back, right, stream.get()));
+    HEDDLE_RETURN_IF_ERROR(expect(back[0] == 11 && back[1] == 12, "16 bytes"));
+    HEDDLE_RETURN_IF_ERROR(stream::barrier(world, true, stream.get()));
+    HEDDLE_RETURN_IF_ERROR(stream::signal(world, signal, 5, NVSHMEM_SIGNAL_ADD, right, stream.get()));
+    HEDDLE_RETURN_IF_ERROR(stream::barrier(world, true, stream.get()));
+    stream.wait();
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, signal) == kCount + 6, "added"));
+    // The stream comes after host calls that were made before.
+    const std::vector<int> nines(kCount, 9);
+    host::put(world, "put_nbi", box, nines.data(), kCount * 4, me, true);
+    HEDDLE_RETURN_IF_ERROR(stream::quiet(world, stream.get()));
+    std::vector<int> got(kCount);
+    HEDDLE_RETURN_IF_ERROR(stream::get(world, got.data(), box, kCount * 4, me, stream.get()));
+    stream.wait();
+    HEDDLE_RETURN_IF_ERROR(expect(got == nines, "after the host's put"));
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    HEDDLE_RETURN_IF_ERROR(world.free(signal));
+    HEDDLE_RETURN_IF_ERROR(world.free(box));
+    return world.free(source);
+  });
+  CHECK(FakeCuda::the().launches("heddle_barrier") > 0);
+}
+
+TEST_CASE("on_stream waits on many values of every width, and strided copies") {
+  const FakeCuda::Use driver;
+  run_on_gpus(2, [](World& world) -> Status {
+    const TestStream stream(world);
+    const int me = world.my_pe(), other = 1 - me;
+    int16_t *values = nullptr, *references = nullptr;
+    int* status = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 100, &values));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 100, &references));
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 100, &status));
+    host::p(world, "p", status + 3, 1, me);
+    WaitTask task{};
+    task.variables = values;
+    task.count = 100;
+    task.status = status;
+    task.references = references;
+    task.cmp = NVSHMEM_CMP_GT;  // than 0, as signed values
+    task.element = 2;
+    task.is_signed = 1;
+    HEDDLE_RETURN_IF_ERROR(stream::wait(world, task, stream.get()));
+    std::vector<int16_t> ones(100, 1);
+    ones[3] = -1;  // does not count
+    host::put(world, "put", values, ones.data(), 200, other);
+    HEDDLE_RETURN_IF_ERROR(world.quiet());
+    stream.wait();
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, values + 99) == 1, "seen"));
+    const int pageable[2] = {};
+    task.status = pageable;
+    const Status refused = stream::wait(world, task, stream.get());
+    HEDDLE_RETURN_IF_ERROR(expect(refused.text().find("pageable host memory") != std::string::npos, "pageable status"));
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+
+    const std::vector<int16_t> local = {1, 2, 3, 4, 5, 6};
+    StridedTask shape{values, local.data(), 3, 2, 3, 2, 0};
+    HEDDLE_RETURN_IF_ERROR(stream::strided(world, shape, other, stream.get()));  // from pageable memory
+    HEDDLE_RETURN_IF_ERROR(stream::barrier(world, true, stream.get()));
+    shape = {references, values, 1, 3, 3, 2, 1};
+    HEDDLE_RETURN_IF_ERROR(stream::strided(world, shape, other, stream.get()));  // into GPU memory
+    stream.wait();
+    for (int i = 0; i < 3; ++i) {
+      HEDDLE_RETURN_IF_ERROR(expect(own(world, references + i) == 2 * i + 1, "strided"));
+    }
+    HEDDLE_RETURN_IF_ERROR(world.barrier_all());
+    HEDDLE_RETURN_IF_ERROR(world.free(status));
+    HEDDLE_RETURN_IF_ERROR(world.free(references));
+    return world.free(values);
+  });
+}
+
+TEST_CASE("on_stream calls are refused where they cannot be made, with the reason") {
+  const FakeCuda::Use driver;
+  run_on_gpus(1, [](World& world) { return expect(stream::way_of(world) == stream::Way::kEnqueue, "device heap"); });
+  run_on_gpus(
+      1,
+      [](World& world) -> Status {
+        HEDDLE_RETURN_IF_ERROR(expect(stream::way_of(world) == stream::Way::kRefuse, "host heap beside a driver"));
+        return expect(stream::refusal(world).text().find("host memory") != std::string::npos, "reason");
+      },
+      test_settings());
+  run_on_gpus(
+      1,
+      [](World& world) -> Status {
+        HEDDLE_RETURN_IF_ERROR(expect(stream::way_of(world) == stream::Way::kRefuse, "peers are not mapped"));
+        return expect(stream::refusal(world).text().find("does not map") != std::string::npos, "reason");
+      },
+      gpu_settings({"HEDDLE_FAULT=fail=1000000"}));
 }
 
 // ---- what kernels are given
