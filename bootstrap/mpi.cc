@@ -180,7 +180,9 @@ class MpiBootstrap : public Bootstrap {
       HEDDLE_RETURN_IF_ERROR(check("MPI_Test", mpi_.test(&request, &done, mpi_.status_ignore)));
       if (done) break;
       if (deadline.passed()) {
-        (void)copy.release();
+        // MPI may still write there; kept reachable, since it is no mistake.
+        static auto* const given_up = new std::vector<std::unique_ptr<Handle>>;
+        given_up->push_back(std::move(copy));
         return error(
             Code::kTimeout,
             "timed out in MPI_Comm_idup: some rank of the communicator passed to nvshmemx_init_attr has not called "

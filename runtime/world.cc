@@ -262,11 +262,6 @@ Status World::join_steps() {
 
   std::vector<ControlPeer> peers;
   for (const Record& record : records) peers.push_back({record.identity, record.address});
-  control_->on_loss([this](const PeerLoss& loss) {
-    log(LogLevel::kError, "%s", loss.text.c_str());
-    if (device_ != nullptr) device_->poison(static_cast<uint32_t>(loss.pe) + 1);
-    if (doorbell_ != nullptr) doorbell_->ring();
-  });
   HEDDLE_RETURN_IF_ERROR(control_->connect(peers, records[0].token, deadline));
   times_.connect = watch.lap();
 
@@ -302,6 +297,12 @@ Status World::join_steps() {
   std::byte* const sync_base = control_heap_ != nullptr ? control_heap_->base() : heap_->base();
   const device::InternalArea area(static_cast<uint64_t>(n_pes));
   doorbell_ = reinterpret_cast<Doorbell*>(sync_base + area.doorbell());
+  // Not before what it uses is there: a loss until now is reported at once, and has failed a step above by itself.
+  control_->on_loss([this](const PeerLoss& loss) {
+    log(LogLevel::kError, "%s", loss.text.c_str());
+    if (device_ != nullptr) device_->poison(static_cast<uint32_t>(loss.pe) + 1);
+    doorbell_->ring();
+  });
   slots_ = reinterpret_cast<uint64_t*>(sync_base + area.host_slot(0));
   const auto local = std::count(nodes_.begin(), nodes_.end(), nodes_[static_cast<size_t>(me)]);
   wait_context_.poison = &control_->poison();
@@ -341,9 +342,9 @@ Status World::finalize() {
   const Status together = control_->agree("nvshmem_finalize", status, Deadline::in(settings_.timeout));
   if (status.is_ok()) status = together;
   if (device_ != nullptr) device_->look();
+  take_down();  // first: until then a loss may ring the doorbell
   view_ = mapped_view_ = sync_view_ = device::HeapView();
   doorbell_ = nullptr;
-  take_down();
   control_->leave();
   return status;
 }

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include "check.h"
+#include "keep_libraries.h"
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bootstrap/bootstrap.h"
+#include "keep_libraries.h"
 
 using namespace heddle;
 

@@ -148,6 +148,27 @@ TEST_CASE("Another user's connection is dropped", "[control]") {
   job.leave_all();
 }
 
+TEST_CASE("A peer that leaves for a loss tells of it, to those who have not seen it yet", "[control]") {
+  CapturedLog log;
+  Job job(3);
+  RawPeer witness(job.peers[0].address), victim(job.peers[0].address);
+  witness.hello(job.token, 1, 3);
+  victim.hello(job.token, 2, 3);
+  REQUIRE(job.connect(0).is_ok());
+  Status waited;
+  std::thread waiter([&] { waited = job.gather_int(0, "the wait"); });
+  const std::string text = "PE 2 (pid 1002) ended, as PE 1 saw it";
+  const int32_t lost_pe = 2;
+  witness.send_header(FrameOp::kBye, sizeof lost_pe + text.size());
+  witness.send_bytes(&lost_pe, sizeof lost_pe);
+  witness.send_bytes(text.data(), text.size());
+  witness.close();
+  waiter.join();
+  require_text(waited, Code::kPeerLost, text);
+  CHECK(job[0].loss().pe == 2);
+  CHECK(job[0].poison() == 3);
+}
+
 TEST_CASE("A peer that breaks the rules counts as lost, with the reason", "[control]") {
   Job job(2);
   RawPeer peer(job.peers[0].address);
