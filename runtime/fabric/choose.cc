@@ -7,14 +7,10 @@
 
 namespace heddle {
 
-std::vector<FabricChoice> list_fabrics(const Settings& settings) {
-  FabricChoice peer = peer_choice();
-  if (peer.usable && settings.disable_cuda_vmm) {
-    peer = {"peer", false, "NVSHMEM_DISABLE_CUDA_VMM is set, and device heaps need CUDA VMM in this version; unset it"};
-  }
+std::vector<FabricChoice> list_fabrics(const Settings& /*settings*/) {
   return {
       {"cft", false, "needs a GPU of sm_100 or newer, CUDA 13.3+, driver R610+ and IMEX; not built into this version"},
-      std::move(peer),
+      peer_choice(),
       {"host", true, "shared memory of one host (memfd)"},
       {"net", false, "no network fabric in this version"},
   };

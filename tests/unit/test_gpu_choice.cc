@@ -159,7 +159,7 @@ TEST_CASE("automatic choice takes GPUs where there are some, and the settings ca
   CHECK(fabric->capabilities().device_memory);
   CHECK(fabric->capabilities().granularity == FakeCuda::kGranularity);
   CHECK(name({"HEDDLE_FABRIC=host"}) == "host");
-  CHECK(name({"NVSHMEM_DISABLE_CUDA_VMM=1"}) == "host");
+  CHECK(name({"NVSHMEM_DISABLE_CUDA_VMM=1"}) == "peer");  // with a warning
   CHECK(name({"HEDDLE_FABRIC=peer", "HEDDLE_FAULT=fail=1000"}) == "peer+fault");
   CHECK(fabric->gpu() != nullptr);
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/fabric/host/host_fabric.h"
 #include "runtime/fabric/peer/peer_memory.h"
+#include "runtime/log.h"
 
 namespace heddle {
 
@@ -27,6 +28,9 @@ namespace peer {
 
 Status PeerFabric::make(const Settings& settings, const FabricRequest& request, std::unique_ptr<Courier> courier,
                         std::unique_ptr<Fabric>* fabric) {
+  if (settings.disable_cuda_vmm && (courier == nullptr || courier->my_pe() == 0)) {
+    log(LogLevel::kWarn, "NVSHMEM_DISABLE_CUDA_VMM has no effect: heaps in GPU memory are made with CUDA VMM always");
+  }
   std::shared_ptr<Gpu> gpu;
   HEDDLE_RETURN_IF_ERROR(Gpu::open(request, &gpu));
   std::unique_ptr<PeerMemory> memory;
