@@ -72,6 +72,13 @@ template <class T>
 HEDDLE_DEVICE HEDDLE_INLINE void store_release(T* address, const T& value) {
   PtxOf<T>::store_release(address, to_word(value));
 }
+/// Two neighbouring words, a multiple of 16 bytes; each for itself is never torn.
+HEDDLE_DEVICE HEDDLE_INLINE void load_relaxed_pair(const uint64_t* address, uint64_t* first, uint64_t* second) {
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(*first), "=l"(*second)
+               : "l"(global_address(address))
+               : "memory");
+}
 HEDDLE_DEVICE HEDDLE_INLINE void add_release(uint64_t* address, uint64_t value) {
   asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(global_address(address)), "l"(value) : "memory");
 }

@@ -6,16 +6,22 @@
 #pragma once
 
 #include "device/access.h"
+#include "device/bulk_ptx.h"
 #include "device/scope.h"
 #include "device/state.h"
 
 namespace heddle::device {
 
-/// Bytes at the start of donated memory that hold barriers.
-constexpr uint32_t kBarrierBytes = 128;
-/// What to give: room for stages of 16 or 8 KiB, or for sources in shared memory alone.
-constexpr uint32_t kRecommendedSmem = 65536, kMinimumSmem = 32768;
-/// In place of the memory's address while one thread uses it.
+/// Most stages that donated memory is cut into.
+constexpr uint32_t kMaxStages = 16;
+/// Bytes at the start of donated memory that are the library's record: a word that says who uses the stages, and from
+/// kBarriersAt on a barrier for each stage.
+constexpr uint32_t kBarrierBytes = 256, kBarriersAt = 64;
+static_assert(kBarriersAt + 8 * kMaxStages <= kBarrierBytes);
+/// What to give. Loads of a peer are on their way for 1.8 us, stores included, and an SM loads 50 GB/s: with less than
+/// 90 KiB it would wait. Two blocks of an SM can still give as much.
+constexpr uint32_t kRecommendedSmem = kBarrierBytes + kMaxStages * 6 * 1024, kMinimumSmem = 32768;
+/// The first word while a thread uses the stages; else the parities of the barriers' phases, a bit for each.
 constexpr uint32_t kSmemInUse = 0xffffffff;
 /// Below this, donated memory has no room for stages: only sources in shared memory gain.
 constexpr uint32_t kLeastStagedBytes = kBarrierBytes + 8 * 1024;
@@ -71,24 +77,54 @@ HEDDLE_DEVICE HEDDLE_INLINE void drop_slot_if_unused(BlockSlot* slot) {
 
 // ---- donated shared memory
 
+/// What the calling block has donated; no bytes: nothing.
+struct GivenSmem {
+  uint32_t at, bytes;
+};
+HEDDLE_DEVICE HEDDLE_INLINE GivenSmem given_smem() {
+  if (device_state().block_slots == nullptr) return {0, 0};
+  const uint64_t owner = this_block();
+  for (uint32_t probe = 0; probe < kProbes; ++probe) {
+    uint64_t seen, smem;  // both words of one load: each trip to L2 would show in small copies
+    load_relaxed_pair(&slot_at(owner, probe)->owner, &seen, &smem);
+    if (seen == owner) return {static_cast<uint32_t>(smem), static_cast<uint32_t>(smem >> 32)};
+  }
+  return {0, 0};
+}
+
 /// All threads of the block call with the same values; the program's __syncthreads comes before the first transfer.
 HEDDLE_DEVICE inline void give_smem(void* smem, size_t bytes) {
+#if __CUDA_ARCH__ >= 900
   if (device_state().tma_policy == 0 || smem == nullptr || bytes < kBarrierBytes ||
       reinterpret_cast<uintptr_t>(smem) % 16 != 0) {
     return;
   }
-  if (BlockScope::rank() != 0 || __isShared(smem) == 0) return;
+  if (thread_of_block() != 0 || __isShared(smem) == 0) return;
   BlockSlot* const slot = claim_slot();
   if (slot == nullptr) return;
-  store_relaxed(&slot->smem, static_cast<uint32_t>(__cvta_generic_to_shared(smem)));
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(smem));
+  if (bytes >= kLeastStagedBytes) {
+    for (uint32_t stage = 0; stage < kMaxStages; ++stage) barrier_init(at + kBarriersAt + 8 * stage);
+    fence_barrier_init();
+    fence_bulk();
+    shared_leave(at, 0);
+  }
+  store_relaxed(&slot->smem, at);
   store_relaxed(&slot->smem_bytes, static_cast<uint32_t>(bytes));
+#endif
 }
 
 /// All threads of the block call, after the last transfer and a __syncthreads.
 HEDDLE_DEVICE inline void release_smem() {
-  if (BlockScope::rank() != 0) return;
+  if (thread_of_block() != 0) return;
   BlockSlot* const slot = find_slot();
   if (slot == nullptr) return;
+#if __CUDA_ARCH__ >= 900
+  if (load_relaxed(&slot->smem_bytes) >= kLeastStagedBytes) {
+    const uint32_t at = load_relaxed(&slot->smem);
+    for (uint32_t stage = 0; stage < kMaxStages; ++stage) barrier_end(at + kBarriersAt + 8 * stage);
+  }
+#endif
   store_relaxed(&slot->smem_bytes, 0u);
   drop_slot_if_unused(slot);
 }
@@ -99,7 +135,7 @@ HEDDLE_DEVICE inline void release_smem() {
 /// All threads of the block call; each gets the same status, and the handle.
 HEDDLE_DEVICE inline int start_region(uint64_t* handle, uint32_t hints) {
   int status = 0;
-  if (BlockScope::rank() == 0) {
+  if (thread_of_block() == 0) {
     BlockSlot* const slot = claim_slot();
     if (slot == nullptr) {
       status = 2;
@@ -122,7 +158,7 @@ HEDDLE_DEVICE inline int start_region(uint64_t* handle, uint32_t hints) {
 /// All threads of the block call with the same handle.
 HEDDLE_DEVICE inline int stop_region(uint64_t handle) {
   int status = 0;
-  if (BlockScope::rank() == 0) {
+  if (thread_of_block() == 0) {
     BlockSlot* const slot = find_slot();
     if (handle == 0 || slot == nullptr || load_relaxed(&slot->region) != handle) {
       status = 1;

@@ -12,32 +12,36 @@
 namespace heddle::device {
 
 /// Moves `bytes` through a ring of `stages` stages of `stage_bytes`: each is loaded, then stored, and loaded again when
-/// its store has read it. Done and complete on return. The engine starts loads and stores, which run by themselves, and
-/// waits for them; tests bring one of their own.
+/// its store has read it. Done and complete on return: a bit for each stage that was loaded an odd number of times. The
+/// engine starts loads and stores, which run by themselves, and waits for them; tests bring one of their own.
 template <class Engine>
-HEDDLE_HD HEDDLE_INLINE void bulk_ring(const Engine& engine, char* destination, const char* source, size_t bytes,
-                                       uint32_t stages, uint32_t stage_bytes) {
-  size_t loaded = 0, stored = 0;  // bytes whose load, or store, was started
-  uint32_t load_stage = 0, store_stage = 0, parity = 0;
-  while (stored < bytes) {
-    // Keep every stage but one loading: that one's store may still read it.
-    while (loaded < bytes && loaded - stored < static_cast<size_t>(stages - 1) * stage_bytes) {
-      const auto size = static_cast<uint32_t>(bytes - loaded < stage_bytes ? bytes - loaded : stage_bytes);
+HEDDLE_HD HEDDLE_INLINE uint32_t bulk_ring(const Engine& engine, char* destination, const char* source, size_t bytes,
+                                           uint32_t stages, uint32_t stage_bytes) {
+  size_t to_load = bytes, to_store = bytes;
+  uint32_t load_stage = 0, store_stage = 0, parity = 0, loading = 0, most = stages;
+  while (to_store != 0) {
+    for (; to_load != 0 && loading < most; ++loading) {
+      const auto size = static_cast<uint32_t>(to_load < stage_bytes ? to_load : stage_bytes);
       engine.await_reads_but_one();
-      engine.start_load(load_stage, source + loaded, size);
-      loaded += size;
+      engine.start_load(load_stage, source, size);
+      source += size;
+      to_load -= size;
       load_stage = load_stage + 1 == stages ? 0 : load_stage + 1;
     }
-    const auto size = static_cast<uint32_t>(bytes - stored < stage_bytes ? bytes - stored : stage_bytes);
+    most = stages - 1;  // from now on the latest store may still read its stage
+    const auto size = static_cast<uint32_t>(to_store < stage_bytes ? to_store : stage_bytes);
     engine.await_load(store_stage, parity);
-    engine.start_store(destination + stored, store_stage, size);
-    stored += size;
+    engine.start_store(destination, store_stage, size);
+    --loading;
+    destination += size;
+    to_store -= size;
     if (++store_stage == stages) {
       store_stage = 0;
       parity ^= 1;
     }
   }
   engine.await_stores();
+  return (parity != 0 ? (1u << stages) - 1 : 0u) ^ ((1u << store_stage) - 1);
 }
 
 #if defined(__CUDA_ARCH__)
@@ -53,8 +57,7 @@ HEDDLE_DEVICE HEDDLE_INLINE bool bulk_pays(const Scope& scope, const void* desti
   // By vectors, n threads move some n x 100 MB/s and return at once; a bulk copy moves 45 GB/s after 1.5 us.
   const auto threads = static_cast<size_t>(scope.size());
   if (policy == 1 && (threads > 256 || bytes < 512 * threads)) return false;
-  const auto to = reinterpret_cast<uintptr_t>(destination), from = reinterpret_cast<uintptr_t>(source);
-  return bytes >= 512 && (to | from | bytes) % kVectorBytes == 0 && __isGlobal(destination) != 0 &&
+  return bytes >= 512 && all_vectors(destination, source, bytes) && __isGlobal(destination) != 0 &&
          (__isGlobal(source) != 0 || __isShared(source) != 0);
 #else
   return false;
@@ -65,8 +68,8 @@ HEDDLE_DEVICE HEDDLE_INLINE bool bulk_pays(const Scope& scope, const void* desti
 
 /// The engine of bulk_ring: stages behind barriers in donated shared memory.
 struct BulkEngine {
-  uint32_t smem, stage_bytes;
-  HEDDLE_DEVICE HEDDLE_INLINE uint32_t barrier(uint32_t stage) const { return smem + 8 * stage; }
+  uint32_t smem, stage_bytes, parities;
+  HEDDLE_DEVICE HEDDLE_INLINE uint32_t barrier(uint32_t stage) const { return smem + kBarriersAt + 8 * stage; }
   HEDDLE_DEVICE HEDDLE_INLINE uint32_t memory(uint32_t stage) const {
     return smem + kBarrierBytes + stage * stage_bytes;
   }
@@ -75,7 +78,7 @@ struct BulkEngine {
     bulk_load(memory(stage), source, bytes, barrier(stage));
   }
   HEDDLE_DEVICE HEDDLE_INLINE void await_load(uint32_t stage, uint32_t parity) const {
-    while (!barrier_completed(barrier(stage), parity)) {
+    while (!barrier_completed(barrier(stage), parity ^ (parities >> stage & 1))) {
     }
   }
   HEDDLE_DEVICE HEDDLE_INLINE void start_store(char* destination, uint32_t stage, uint32_t bytes) const {
@@ -85,31 +88,36 @@ struct BulkEngine {
   HEDDLE_DEVICE HEDDLE_INLINE void await_stores() const { bulk_wait(); }
 };
 
-/// One thread's bulk copy; false when the block has no donated memory, or it is in use by another of its threads.
-HEDDLE_DEVICE HEDDLE_OUTLINE bool bulk_copy(char* destination, const char* source, size_t bytes, uint32_t stages) {
-  BlockSlot* const slot = find_slot();
-  if (slot == nullptr) return false;
-  const uint32_t smem_bytes = load_relaxed(&slot->smem_bytes);
-  if (smem_bytes == 0) return false;
-  const bool from_shared = __isShared(source) != 0;
-  if (from_shared) {
+/// The least that is worth a stage of its own, unless memory is short.
+constexpr uint32_t kLeastStage = 4096;
+
+/// One thread's bulk copy, through 2^`stage_bits` stages or fewer; false when the block has donated no memory, less
+/// than `least_smem` for a source in global memory, or it is in use by another of its threads.
+HEDDLE_DEVICE HEDDLE_OUTLINE bool bulk_copy(char* destination, const char* source, size_t bytes, uint32_t stage_bits,
+                                            uint32_t least_smem) {
+  const GivenSmem smem = given_smem();
+  if (smem.bytes == 0) return false;
+  if (__isShared(source) != 0) {
     fence_bulk();
     bulk_store(destination, static_cast<uint32_t>(__cvta_generic_to_shared(source)), static_cast<uint32_t>(bytes));
     bulk_wait();
     return true;
   }
-  if (smem_bytes < kLeastStagedBytes) return false;
-  const uint32_t smem = atomic_exchange(&slot->smem, uint32_t{kSmemInUse});
-  if (smem == kSmemInUse) return false;
-  __threadfence_block();  // after whoever used the stages before
+  if (smem.bytes < kLeastStagedBytes || smem.bytes < least_smem) return false;
+  const uint32_t parities = shared_take(smem.at, kSmemInUse);
+  if (parities == kSmemInUse) return false;
   fence_bulk();
-  const BulkEngine engine{smem, (smem_bytes - kBarrierBytes) / stages & ~127u};
-  for (uint32_t stage = 0; stage < stages; ++stage) barrier_init(engine.barrier(stage));
-  fence_barrier_init();
-  bulk_ring(engine, destination, source, bytes, stages, engine.stage_bytes);
-  for (uint32_t stage = 0; stage < stages; ++stage) barrier_end(engine.barrier(stage));
-  __threadfence_block();
-  store_relaxed(&slot->smem, smem);
+  // Short copies are cut into as many pieces as there are stages, so that their stores start early.
+  const uint32_t room = smem.bytes - kBarrierBytes;
+  if (room >> stage_bits < kLeastStage) stage_bits = 2;
+  const uint32_t largest = room >> stage_bits & ~127u;
+  uint32_t piece = largest;
+  if (bytes < static_cast<size_t>(largest) << stage_bits) {
+    piece = min(largest, max(kLeastStage, ((static_cast<uint32_t>(bytes) >> stage_bits) + 127) & ~127u));
+  }
+  const uint32_t changed =
+      bulk_ring(BulkEngine{smem.at, largest, parities}, destination, source, bytes, 1u << stage_bits, piece);
+  shared_leave(smem.at, parities ^ changed);
   return true;
 }
 
@@ -121,9 +129,13 @@ template <class Sides, class Scope>
 HEDDLE_DEVICE HEDDLE_OUTLINE void copy_by_bulk(const Scope scope, char* destination, const char* source, size_t bytes) {
 #if __CUDA_ARCH__ >= 900
   // Loads of a peer take longer, so more and smaller stages are in flight.
-  constexpr uint32_t kStages = Sides::kInFlight;
+  constexpr uint32_t kStageBits = Sides::kInFlight == ToPeer::kInFlight ? 3 : 4;
+  // What the stages hold has to be twice what the threads themselves would keep in flight, as it is on its way for
+  // twice as long: through shared memory and out of it.
+  const auto vectors = static_cast<uint32_t>(scope.size() * Sides::kInFlight * sizeof(Vector));
+  const uint32_t least_smem = device_state().tma_policy == 1 ? 2 * vectors : 0;
   scope.sync();
-  const bool done = scope.rank() == 0 && bulk_copy(destination, source, bytes, kStages);
+  const bool done = scope.rank() == 0 && bulk_copy(destination, source, bytes, kStageBits, least_smem);
   if (scope.any(done)) return;
 #endif
   copy_any<Sides>(scope, destination, source, bytes);

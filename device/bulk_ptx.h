@@ -35,6 +35,17 @@ HEDDLE_DEVICE HEDDLE_INLINE bool barrier_completed(uint32_t barrier, uint32_t pa
   return completed != 0;
 }
 
+/// Puts `value` into a word of shared memory, and returns what was there; acquire within the block.
+HEDDLE_DEVICE HEDDLE_INLINE uint32_t shared_take(uint32_t word, uint32_t value) {
+  uint32_t old;
+  asm volatile("atom.acquire.cta.shared::cta.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(word), "r"(value) : "memory");
+  return old;
+}
+/// Stores a word of shared memory; release within the block.
+HEDDLE_DEVICE HEDDLE_INLINE void shared_leave(uint32_t word, uint32_t value) {
+  asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"(word), "r"(value) : "memory");
+}
+
 /// Global, also of a peer, to shared; arrives at the barrier with its bytes.
 HEDDLE_DEVICE HEDDLE_INLINE void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),

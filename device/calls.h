@@ -71,10 +71,19 @@ template <class Sides, class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE void scope_copy(const Scope& scope, void* destination, const void* source, size_t bytes) {
   if constexpr (!Scope::kIsGroup) {
     copy_by_thread<Sides>(destination, source, bytes);
-  } else if (bulk_pays(scope, destination, source, bytes)) {
-    copy_by_bulk<Sides>(scope, static_cast<char*>(destination), static_cast<const char*>(source), bytes);
   } else {
-    copy<Sides>(scope, destination, source, bytes);
+    const auto to = static_cast<char*>(destination);
+    const auto from = static_cast<const char*>(source);
+    // Asked once for all ways: kernels with a put stay at 40 registers.
+    const bool vectors = all_vectors(to, from, bytes);
+    if (vectors && bulk_pays(scope, to, from, bytes)) {
+      copy_by_bulk<Sides>(scope, to, from, bytes);
+    } else if (vectors && Sides::kInline) {
+      copy_vectors<Sides>(scope, reinterpret_cast<Vector*>(to), reinterpret_cast<const Vector*>(from),
+                          bytes / kVectorBytes);
+    } else {
+      copy_any<Sides>(scope, to, from, bytes);
+    }
   }
 }
 

@@ -44,6 +44,11 @@ constexpr size_t kVectorBytes = sizeof(Vector);
 /// Below this, a copy that is not all vectors goes by units.
 constexpr size_t kLeastBytes = 64;
 
+/// Whether a copy is whole vectors on both sides.
+HEDDLE_HD HEDDLE_INLINE bool all_vectors(const void* destination, const void* source, size_t bytes) {
+  return (reinterpret_cast<uintptr_t>(destination) | reinterpret_cast<uintptr_t>(source) | bytes) % kVectorBytes == 0;
+}
+
 /// How a copy is cut: `head` bytes by units, `vectors` whole vectors of the destination, and the rest by units.
 struct Cut {
   size_t head, vectors;
@@ -84,28 +89,28 @@ HEDDLE_HD HEDDLE_INLINE void store_unit(char* destination, uint64_t value, uint3
 /// How much of `left` the next turn of a loop needs to know of: in 32 bits, as registers are dear.
 HEDDLE_HD HEDDLE_INLINE int near(int64_t left) { return static_cast<int>(left < 1 << 30 ? left : 1 << 30); }
 
-/// `count` vectors, both sides aligned.
-template <class Sides, class Scope>
+/// `count` vectors, both sides aligned; each member loads kInFlight before it stores.
+template <class Sides, int kInFlight = Sides::kInFlight, class Scope>
 HEDDLE_HD HEDDLE_INLINE void copy_vectors(const Scope& scope, Vector* destination, const Vector* source, size_t count) {
   const int step = scope.size();
   int64_t left = static_cast<int64_t>(count) - scope.rank();  // from this member's next vector on
   source += scope.rank();
   destination += scope.rank();
   while (left > 0) {
-    Vector value[Sides::kInFlight];
+    Vector value[kInFlight];
     HEDDLE_UNROLL
-    for (int k = 0; k < Sides::kInFlight; ++k) {
+    for (int k = 0; k < kInFlight; ++k) {
       value[k] = Vector{};  // else its registers would be taken from the last turn on
       if (k * step < near(left)) value[k] = Sides::load(source + k * step);
     }
     const int same_step = not_known(step);  // so that no multiple of it is kept from the loads to the stores
     HEDDLE_UNROLL
-    for (int k = 0; k < Sides::kInFlight; ++k) {
+    for (int k = 0; k < kInFlight; ++k) {
       if (k * same_step < near(left)) Sides::store(destination + k * same_step, value[k]);
     }
-    source += Sides::kInFlight * step;
-    destination += Sides::kInFlight * step;
-    left -= Sides::kInFlight * step;
+    source += kInFlight * step;
+    destination += kInFlight * step;
+    left -= kInFlight * step;
   }
 }
 
@@ -205,10 +210,12 @@ HEDDLE_HD HEDDLE_OUTLINE void copy_any(const Scope scope, char* destination, con
     store_unit<Sides>(destination + place, load_unit<Sides>(source + place, unit), unit);
   }
   if (cut.vectors == 0) return;
+  // A thread alone waits for each round of its loads, with nobody else's to fill the time.
+  constexpr int kInFlight = Scope::kIsGroup || Sides::kInFlight > 8 ? Sides::kInFlight : 8;
   const auto to_vectors = reinterpret_cast<Vector*>(destination + cut.head);
   const auto from_vectors = reinterpret_cast<const Vector*>(source + cut.head - cut.shift);
   if (cut.shift == 0) {
-    copy_vectors<Sides>(scope, to_vectors, from_vectors, cut.vectors);
+    copy_vectors<Sides, kInFlight>(scope, to_vectors, from_vectors, cut.vectors);
   } else {
     copy_shifted<Sides>(scope, to_vectors, from_vectors, cut.shift, cut.vectors);
   }
@@ -217,8 +224,7 @@ HEDDLE_HD HEDDLE_OUTLINE void copy_any(const Scope scope, char* destination, con
 /// The engine: any alignment and size, no barrier.
 template <class Sides, class Scope>
 HEDDLE_HD HEDDLE_INLINE void copy_by_engine(const Scope& scope, void* destination, const void* source, size_t bytes) {
-  const auto to = reinterpret_cast<uintptr_t>(destination), from = reinterpret_cast<uintptr_t>(source);
-  if (Sides::kInline && (to | from | bytes) % kVectorBytes == 0) {
+  if (Sides::kInline && all_vectors(destination, source, bytes)) {
     copy_vectors<Sides>(scope, static_cast<Vector*>(destination), static_cast<const Vector*>(source),
                         bytes / kVectorBytes);
   } else {

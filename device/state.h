@@ -34,13 +34,13 @@ struct DeviceErrorRecord {
 
 /// What a block of a running kernel has registered: donated shared memory and an open region. In device memory, zeroed
 /// when the table is made; a block that leaves something registered only wastes its slot.
-struct BlockSlot {
-  uint64_t owner;   ///< grid and block, 0 free; claimed by compare-exchange
-  uint64_t region;  ///< handle of the open region, 0 none
-  uint32_t hints;   ///< of the open region
-  uint32_t smem;    ///< shared-memory address of donated memory
-  uint32_t smem_bytes;
-  uint32_t regions;  ///< how many regions this slot has seen, so that handles differ
+struct alignas(16) BlockSlot {
+  uint64_t owner;       ///< grid and block, 0 free; claimed by compare-exchange
+  uint32_t smem;        ///< shared-memory address of donated memory: read with the owner, in one load
+  uint32_t smem_bytes;  ///< of donated memory, 0 none
+  uint64_t region;      ///< handle of the open region, 0 none
+  uint32_t hints;       ///< of the open region
+  uint32_t regions;     ///< how many regions this slot has seen, so that handles differ
 };
 
 /// All that device code needs; the same bytes in every translation unit. A zeroed state means: no world yet.

@@ -37,8 +37,9 @@ __device__ void copy(int form, int scope, char* to, const char* from, size_t byt
 }
 
 /// Case i copies into slot i. Each thread, warp or block takes cases in turn.
-__global__ void run_cases(int form, int scope, char* slots, size_t slot, const char* source, const Case* cases,
-                          int count, uint64_t* signal, int pe, unsigned smem_bytes) {
+__global__ void __launch_bounds__(1024)
+    run_cases(int form, int scope, char* slots, size_t slot, const char* source, const Case* cases, int count,
+              uint64_t* signal, int pe, unsigned smem_bytes) {
   extern __shared__ __align__(128) char smem[];
   if (smem_bytes != 0) {
     nvshmemx_give_smem(smem, smem_bytes);
