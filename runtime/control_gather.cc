@@ -301,8 +301,8 @@ void Gather::expire_locked() {
       expired = &arrived_[pe].front();
     }
   }
-  finish(error(Code::kTimeout, "%s: %s %s not arrived within %.3g s", expired->tag.c_str(), name_pes(missing).c_str(),
-               missing.size() == 1 ? "has" : "have", expired->seconds));
+  finish(error(Code::kTimeout, "%s %s not arrived in %s within %.3g s", name_pes(missing).c_str(),
+               missing.size() == 1 ? "has" : "have", expired->tag.c_str(), expired->seconds));
   settle();
 }
 

@@ -19,10 +19,19 @@ Status check_range(const World& world, const void* address, uint64_t bytes, int 
     return error(Code::kInvalidValue, "PE %d is out of range; this job has PEs 0 to %d", pe, view.n_pes - 1);
   }
   if (!device::in_heap(view, address, bytes)) {
+    const uint64_t extent = device::extent_of(view);
+    if (device::in_heap(view, address, 0)) {
+      return error(Code::kInvalidValue,
+                   "%" PRIu64 " bytes at %p end %" PRIu64
+                   " bytes past the symmetric heap [%p, %p); pass a length that fits the block",
+                   bytes, address, bytes - (extent - device::heap_offset(view, address)),
+                   static_cast<void*>(view.my_heap), static_cast<void*>(view.my_heap + extent));
+    }
     return error(Code::kInvalidValue,
-                 "[%p, +%" PRIu64
-                 " bytes) is not in the symmetric heap [%p, %p); pass an address of nvshmem_malloc of this PE",
-                 address, bytes, static_cast<void*>(view.my_heap), static_cast<void*>(view.my_heap + view.extent));
+                 "%p (%" PRIu64
+                 " bytes) is not in the symmetric heap [%p, %p); the remote side is named by an address that "
+                 "nvshmem_malloc gave this PE: destination of a put, source of a get",
+                 address, bytes, static_cast<void*>(view.my_heap), static_cast<void*>(view.my_heap + extent));
   }
   return Status::ok();
 }

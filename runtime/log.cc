@@ -83,7 +83,11 @@ Status configure_log(const Settings& settings, int pe) {
   if (strcasecmp(settings.debug.c_str(), "TRACE") == 0) level = LogLevel::kTrace;
   log.level.store(static_cast<int>(level), std::memory_order_relaxed);  // relaxed: a filter, orders nothing
   log.pe.store(pe, std::memory_order_relaxed);
-  if (settings.debug_file.empty()) return Status::ok();
+  if (settings.debug_file.empty()) {
+    const std::lock_guard<std::mutex> lock(log.mutex);
+    log.file.reset();
+    return Status::ok();
+  }
   const std::string name = expand(settings.debug_file);
   std::lock_guard<std::mutex> lock(log.mutex);
   log.file.reset(std::fopen(name.c_str(), "ae"));

@@ -34,10 +34,17 @@ bool Waiter::slow() {
     verdict_ = Code::kPeerLost;
     return false;
   }
-  if (rounds_++ == 0) deadline_ = Deadline::in(context_.timeout_seconds);
+  if (rounds_++ == 0) {
+    deadline_ = Deadline::in(context_.timeout_seconds);
+    warn_at_ = Deadline::in(context_.warn_seconds);
+  }
   if (rounds_ % 16 == 0 && deadline_.passed()) {
     verdict_ = Code::kTimeout;
     return false;
+  }
+  if (rounds_ % 64 == 0 && warn_at_.passed()) {
+    warn_at_ = Deadline::none();
+    late_ = true;
   }
   if (rounds_ < kYields || context_.doorbell == nullptr) {
     sched_yield();

@@ -37,6 +37,7 @@ struct WaitContext {
   const std::atomic<uint32_t>* poison = nullptr;  ///< non-zero: a PE was lost
   Doorbell* doorbell = nullptr;
   double timeout_seconds = 0;  ///< 0: none
+  double warn_seconds = 0;     ///< when late() becomes true; 0: never
   uint32_t spins = 0;          ///< looks before the first yield
 };
 
@@ -54,6 +55,13 @@ class Waiter {
     return slow();
   }
 
+  /// True once, when the wait has lasted so long that somebody should hear of it.
+  bool late() {
+    if (!late_) return false;
+    late_ = false;
+    return true;
+  }
+
   /// kPeerLost or kTimeout after a false; the caller adds which PE.
   Code verdict() const { return verdict_; }
 
@@ -65,6 +73,8 @@ class Waiter {
   uint32_t looks_ = 0;
   uint32_t rounds_ = 0;
   Deadline deadline_ = Deadline::none();
+  Deadline warn_at_ = Deadline::none();
+  bool late_ = false;
   Code verdict_ = Code::kOk;
 };
 

@@ -308,6 +308,7 @@ Status World::join_steps() {
   wait_context_.poison = &control_->poison();
   wait_context_.doorbell = doorbell_;
   wait_context_.timeout_seconds = settings_.wait_timeout;
+  wait_context_.warn_seconds = settings_.warn_after;
   wait_context_.spins = local > sysconf(_SC_NPROCESSORS_ONLN) ? kCrowdedSpins : kSpins;
   times_.heap = watch.lap();
   log(LogLevel::kInfo,
@@ -382,19 +383,25 @@ Status World::sync_all() {
   }
   // An emulated or remote fabric may hold the arrivals back until it is asked to deliver.
   if (!sync_direct_) HEDDLE_RETURN_IF_ERROR(sync_fabric_->quiet());
+  const auto missing = [&] {
+    std::vector<int> pes;
+    for (int pe = 0; pe < sync_view_.n_pes; ++pe) {
+      if (pe != me && device::load_acquire(slots_ + static_cast<uint64_t>(pe) * kWordsPerSlot) < epoch)
+        pes.push_back(pe);
+    }
+    return pe_list(pes);
+  };
   Waiter pause(wait_context_);
   for (int step = 1; step < sync_view_.n_pes; ++step) {
     const int pe = me + step < sync_view_.n_pes ? me + step : me + step - sync_view_.n_pes;
     const uint64_t* slot = slots_ + static_cast<uint64_t>(pe) * kWordsPerSlot;
     while (device::load_acquire(slot) < epoch) {
-      if (pause()) continue;
-      std::vector<int> missing;
-      for (int other = 0; other < sync_view_.n_pes; ++other) {
-        if (other != me && device::load_acquire(slots_ + static_cast<uint64_t>(other) * kWordsPerSlot) < epoch) {
-          missing.push_back(other);
-        }
+      if (!pause()) return wait_failure(pause.verdict(), missing());
+      if (pause.late()) {
+        log(LogLevel::kWarn,
+            "has waited %g s in a barrier for %s; see what they do, or set HEDDLE_WAIT_TIMEOUT to make it an error",
+            settings_.warn_after, missing().c_str());
       }
-      return wait_failure(pause.verdict(), pe_list(missing));
     }
   }
   return Status::ok();

@@ -105,7 +105,7 @@ def test_wait_timeout_in_wait(jobs):
 def test_wait_timeout_in_malloc(jobs):
     result = jobs.run(3, "endings", "absent", 1, "malloc", environment={"HEDDLE_WAIT_TIMEOUT": "1"})
     result.ends_with(0)
-    for match in result.lines(r"^PE [02]: failed after ([0-9.]+) s: nvshmem_malloc: nvshmem_malloc: PE 1 has not arrived "
+    for match in result.lines(r"^PE [02]: failed after ([0-9.]+) s: nvshmem_malloc: PE 1 has not arrived in nvshmem_malloc "
                               r"within 1 s$", 2):
         result.require(1 <= float(match.group(1)) < jobs.seconds(3), "the allocation was to end after 1 s")
 

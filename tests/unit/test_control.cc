@@ -177,7 +177,7 @@ TEST_CASE("A PE missing from a gather is named to all when the earliest deadline
     ++failed;
     return status;
   });
-  const std::string text = format("the step: PE %d has not arrived within", missing);
+  const std::string text = format("PE %d has not arrived in the step within", missing);
   for (const Status& status : statuses) require_text(status, Code::kTimeout, text);
   require_ok(each_pe(3, [&](int pe) { return job.gather_int(pe, "the next step", 60); }));
   job.leave_all();

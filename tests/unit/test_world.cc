@@ -2,11 +2,14 @@
 #include <fcntl.h>
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
 
 #include "catch.h"
 #include "runtime/host_rma.h"
+#include "runtime/log.h"
 #include "unit/thread_world.h"
 
 using namespace heddle;        // NOLINT
@@ -236,6 +239,25 @@ TEST_CASE("a survivor that finalizes early takes no memory away from those that 
   for (std::thread& thread : threads) thread.join();
   INFO(statuses[2].text());
   CHECK(statuses[2].code() == Code::kPeerLost);
+}
+
+TEST_CASE("a barrier that waits long says for whom") {
+  char name[] = "/tmp/heddle-test-log-XXXXXX";
+  const OwnedFd file(mkstemp(name));
+  REQUIRE(file.valid());
+  REQUIRE(configure_log(test_settings({std::string("NVSHMEM_DEBUG_FILE=") + name}), -1).is_ok());
+  require_all_ok(run_world(3, test_settings({"HEDDLE_WARN_AFTER=0.05"}), [](World& world) -> Status {
+    if (world.my_pe() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return world.barrier_all();
+  }));
+  REQUIRE(configure_log(test_settings(), -1).is_ok());
+  std::ifstream in(name);
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  unlink(name);
+  CAPTURE(text);
+  size_t lines = 0;
+  for (size_t at = 0; (at = text.find("s in a barrier for PE 1;", at)) != std::string::npos; ++at) ++lines;
+  CHECK(lines == 2);
 }
 
 TEST_CASE("many init and finalize cycles leave no descriptors and no mappings") {
