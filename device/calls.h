@@ -67,7 +67,8 @@ HEDDLE_DEVICE HEDDLE_INLINE const char* at_pe(const char* call, const void* addr
 
 // ---- put and get. `bytes` is a multiple of `element`.
 
-template <class Sides, class Scope>
+/// kRound: with a short way for messages of a vector a member at most. nbi calls have none, as it costs registers.
+template <class Sides, bool kRound, class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE void scope_copy(const Scope& scope, void* destination, const void* source, size_t bytes) {
   if constexpr (!Scope::kIsGroup) {
     copy_by_thread<Sides>(destination, source, bytes);
@@ -76,7 +77,9 @@ HEDDLE_DEVICE HEDDLE_INLINE void scope_copy(const Scope& scope, void* destinatio
     const auto from = static_cast<const char*>(source);
     // Asked once for all ways: kernels with a put stay at 40 registers.
     const bool vectors = all_vectors(to, from, bytes);
-    if (vectors && bulk_pays(scope, to, from, bytes)) {
+    if (kRound && vectors && Sides::kInline && bytes <= static_cast<size_t>(scope.size()) * kVectorBytes) {
+      copy_round<Sides>(scope, to, from, static_cast<uint32_t>(bytes));
+    } else if (vectors && bulk_pays(scope, to, from, bytes)) {
       copy_by_bulk<Sides>(scope, to, from, bytes);
     } else if (vectors && Sides::kInline) {
       copy_vectors<Sides>(scope, reinterpret_cast<Vector*>(to), reinterpret_cast<const Vector*>(from),
@@ -93,7 +96,7 @@ HEDDLE_DEVICE HEDDLE_INLINE void put(const char* call, void* dest, const void* s
   const Scope scope;
   char* const remote = at_pe(call, dest, bytes, pe, element);
   if (kBlocking) scope.sync();
-  scope_copy<ToPeer>(scope, remote, source, bytes);
+  scope_copy<ToPeer, kBlocking>(scope, remote, source, bytes);
   scope.sync();
 }
 
@@ -103,7 +106,7 @@ HEDDLE_DEVICE HEDDLE_INLINE void get(const char* call, void* dest, const void* s
   const Scope scope;
   const char* const remote = at_pe(call, source, bytes, pe, element);
   if (kBlocking) scope.sync();
-  scope_copy<FromPeer>(scope, dest, remote, bytes);
+  scope_copy<FromPeer, kBlocking>(scope, dest, remote, bytes);
   scope.sync();
 }
 
@@ -166,7 +169,7 @@ HEDDLE_DEVICE HEDDLE_INLINE void put_signal(const char* call, void* dest, const 
   uint64_t* const remote_signal = at_pe(call, sig_addr, pe);
   check_argument(call, sig_op == kSignalSet || sig_op == kSignalAdd, pe, sig_addr);
   if (kBlocking) scope.sync();
-  scope_copy<ToPeer>(scope, remote, source, bytes);
+  scope_copy<ToPeer, true>(scope, remote, source, bytes);
   scope.sync();
   if (scope.rank() == 0) signal_release(remote_signal, signal, sig_op);
 }

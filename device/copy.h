@@ -89,6 +89,14 @@ HEDDLE_HD HEDDLE_INLINE void store_unit(char* destination, uint64_t value, uint3
 /// How much of `left` the next turn of a loop needs to know of: in 32 bits, as registers are dear.
 HEDDLE_HD HEDDLE_INLINE int near(int64_t left) { return static_cast<int>(left < 1 << 30 ? left : 1 << 30); }
 
+/// At most a vector for each member, both sides aligned: messages of a few bytes, where each instruction shows.
+template <class Sides, class Scope>
+HEDDLE_HD HEDDLE_INLINE void copy_round(const Scope& scope, char* destination, const char* source, uint32_t bytes) {
+  const auto at = static_cast<uint32_t>(scope.rank()) * static_cast<uint32_t>(kVectorBytes);
+  if (at >= bytes) return;
+  Sides::store(reinterpret_cast<Vector*>(destination + at), Sides::load(reinterpret_cast<const Vector*>(source + at)));
+}
+
 /// `count` vectors, both sides aligned; each member loads kInFlight before it stores.
 template <class Sides, int kInFlight = Sides::kInFlight, class Scope>
 HEDDLE_HD HEDDLE_INLINE void copy_vectors(const Scope& scope, Vector* destination, const Vector* source, size_t count) {
