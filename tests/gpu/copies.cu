@@ -1,6 +1,7 @@
 // put, get and put_signal of kernels, against a model on the host: by thread, warp and block, every small size at every
 // alignment, larger ones at random; sources and destinations in shared memory and on the stack. With "smem" every
-// kernel gives shared memory to the library, so that bulk copies are used where NVSHMEM_TMA_POLICY says so.
+// kernel gives shared memory to the library, so that bulk copies are used where NVSHMEM_TMA_POLICY says so; with
+// "little-smem" as little as goes.
 #include "gpu.cuh"
 
 namespace {
@@ -159,8 +160,9 @@ void check_local_sides(char* slots, const char* source, int scope) {
 
 int main(int argc, char** argv) {
   gpu::start();
-  if (argc > 1 && std::strcmp(argv[1], "smem") == 0) {
-    smem_bytes = static_cast<unsigned>(nvshmemx_ask_smem(NVSHMEMX_SMEM_RECOMMENDED));
+  const bool little = argc > 1 && std::strcmp(argv[1], "little-smem") == 0;
+  if (little || (argc > 1 && std::strcmp(argv[1], "smem") == 0)) {
+    smem_bytes = static_cast<unsigned>(nvshmemx_ask_smem(little ? NVSHMEMX_SMEM_MINIMUM : NVSHMEMX_SMEM_RECOMMENDED));
     gpu::must(
         cudaFuncSetAttribute(run_cases, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem_bytes)),
         "dynamic shared memory");
