@@ -73,6 +73,7 @@ class Jobs:
         self.bin, self.heddlerun, self.mpirun = arguments.bin, arguments.heddlerun, arguments.mpirun
         self.sanitized = arguments.sanitized
         self.folder = folder
+        self.running = []
 
     def path(self, program):
         path = os.path.join(self.bin, program)
@@ -102,7 +103,13 @@ class Jobs:
         return self.start(command, environment).finish(limit)
 
     def start(self, command, environment=None):
-        return Running(command, environment or {}, self)
+        self.running.append(Running(command, environment or {}, self))
+        return self.running[-1]
+
+    def kill(self):
+        """Ends what a test that failed or was told to end has left running."""
+        for each in self.running:
+            each.kill(each.left_processes(0))
 
 
 class Running:
@@ -137,11 +144,7 @@ class Running:
             timed_out = True
         ended = time.monotonic()
         left = self.left_processes(0 if timed_out else 5)
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        self.kill(left)
         if timed_out:
             self.process.wait()
         self.output_file.seek(0)
@@ -154,6 +157,14 @@ class Running:
         new = heddle_names("/dev/shm") - self.shared_before
         result.require(not new, f"files were left in /dev/shm: {new}")
         return result
+
+    @staticmethod
+    def kill(pids):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
     def left_processes(self, patience):
         """Living processes with the job's mark, once it is sure that they do not just end. A socket that is bound to an
@@ -185,9 +196,11 @@ def main(names):
     parser.add_argument("--sanitized", action="store_true")
     parser.add_argument("test")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = tempfile.mkdtemp(prefix="multi-test-")
+    jobs = Jobs(arguments, folder)
     try:
-        names["test_" + arguments.test](Jobs(arguments, folder))
+        names["test_" + arguments.test](jobs)
     except Skip as reason:
         print(f"skipped: {reason}")
         return 77
@@ -195,6 +208,7 @@ def main(names):
         print(f"FAILED: {problem}")
         return 1
     finally:
+        jobs.kill()
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 

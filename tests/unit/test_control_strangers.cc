@@ -1,5 +1,6 @@
 // Who is not of the job is kept out of the control channel; who is, and breaks its rules, counts as lost.
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <random>
@@ -167,6 +168,35 @@ TEST_CASE("A peer that leaves for a loss tells of it, to those who have not seen
   require_text(waited, Code::kPeerLost, text);
   CHECK(job[0].loss().pe == 2);
   CHECK(job[0].poison() == 3);
+}
+
+TEST_CASE("A PE that obeys an exit passes it on before its own end, so that nobody takes that for a loss",
+          "[control]") {
+  Job job(3);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (!job.connect(0).is_ok()) _exit(99);
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+    _exit(98);
+  }
+  RawPeer leaver(job.peers[0].address), other(job.peers[0].address);
+  leaver.hello(job.token, 1, 3);
+  other.hello(job.token, 2, 3);
+  bool closed = false;
+  std::string heard = other.read_some(&closed);  // its welcome
+  const int32_t code = 23;
+  leaver.send_header(FrameOp::kExit, sizeof code);
+  leaver.send_bytes(&code, sizeof code);
+  while (!closed) heard += other.read_some(&closed);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == code);
+  REQUIRE(heard.size() == 2 * sizeof(FrameHeader) + sizeof(WelcomeBody) + sizeof code);
+  FrameHeader last;
+  std::memcpy(&last, heard.data() + sizeof(FrameHeader) + sizeof(WelcomeBody), sizeof last);
+  CHECK(last.op == static_cast<uint16_t>(FrameOp::kExit));
 }
 
 TEST_CASE("A peer that breaks the rules counts as lost, with the reason", "[control]") {
