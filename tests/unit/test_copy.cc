@@ -211,6 +211,21 @@ TEST_CASE("kernel copies of larger sizes at every alignment modulo 16", "[copy]"
   CHECK(fault == "");
 }
 
+TEST_CASE("one round of vectors", "[copy]") {
+  Arena arena(4096);
+  const int size = GENERATE(1, 20, 32, 256);
+  for (size_t bytes = 0; bytes <= static_cast<size_t>(size) * 16; bytes += 16) {
+    const std::string fault = arena.run(0, 16, bytes, [&](char* destination, const char* source, size_t count) {
+      for (int rank = 0; rank < size; ++rank) {
+        heddle::device::copy_round<WatchedSides<4>>(GroupScope{rank, size, nullptr}, destination, source,
+                                                    static_cast<uint32_t>(count));
+      }
+    });
+    CHECK(fault == "");
+    CHECK(watch.vectors_loaded == bytes / 16);
+  }
+}
+
 TEST_CASE("vectors are loaded about once, whatever the alignment", "[copy]") {
   constexpr size_t kBytes = 32768;
   Arena arena(kBytes);
