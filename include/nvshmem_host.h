@@ -51,8 +51,10 @@ extern "C" {
  * finalizes are then needed; one with others is NVSHMEMX_ERROR_INVALID_VALUE. After the last finalize a new init may
  * take new parameters. */
 
-/// Joins the job that the launcher describes; one PE without a launcher. A failure shows in nvshmemx_init_status() and
-/// heddle_last_error(), and every later call repeats its cause.
+/// Where there are GPUs the heap is in the memory of one: that of attributes->args.cuda_device_id (structures of
+/// version 2 that were initialised), else the current device (cudaSetDevice before init), else the PE's by its place on
+/// the node. Joins the job that the launcher describes; one PE without a launcher. A failure shows in
+/// nvshmemx_init_status() and heddle_last_error(), and every later call repeats its cause.
 void nvshmem_init(void);
 /// The same with a wish for thread support (NVSHMEM_THREAD_*), all of which is there: `*provided` becomes `requested`.
 /// NVSHMEMX_ERROR_INVALID_VALUE for another value or a NULL `provided`.
