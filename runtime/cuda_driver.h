@@ -54,6 +54,7 @@
   X(StreamSynchronize)             \
   X(StreamIsCapturing)             \
   X(StreamWaitEvent)               \
+  X(StreamWriteValue32)            \
   X(StreamWriteValue64)            \
   X(EventCreate)                   \
   X(EventDestroy)                  \

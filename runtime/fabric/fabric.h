@@ -184,6 +184,14 @@ class Fabric {
   virtual Status put_nbi(EndpointId id, uint64_t offset, const void* source, size_t bytes) {
     return put(id, offset, source, bytes);
   }
+  /// put of an object of `bytes` (1, 2, 4 or 8, aligned so) whose value is in the low bytes of `word`.
+  virtual Status put_word(EndpointId id, uint64_t offset, uint64_t word, size_t bytes) {
+    return put(id, offset, &word, bytes);
+  }
+  /// get of such an object into the low bytes of `word`.
+  virtual Status get_word(EndpointId id, uint64_t offset, uint64_t* word, size_t bytes) {
+    return get(id, offset, word, bytes);
+  }
   /// Reads `bytes` into local `destination`, complete on return.
   virtual Status get(EndpointId id, uint64_t offset, void* destination, size_t bytes) = 0;
   /// The same, complete after quiet().

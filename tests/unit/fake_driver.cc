@@ -447,10 +447,18 @@ FakeCuda::FakeCuda() {
     });
     return CUDA_SUCCESS;
   };
-  d.StreamWriteValue64 = [](CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned) {
+  d.StreamWriteValue64 = [](CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned flags) {
     if (!the().traits.stream_writes) return CUDA_ERROR_NOT_SUPPORTED;
     if (const CUresult r = the().check("StreamWriteValue64"); r != CUDA_SUCCESS) return r;
+    the().write_flags = flags;
     of(stream).push([=] { device::store_release(static_cast<uint64_t*>(pointer(at)), static_cast<uint64_t>(value)); });
+    return CUDA_SUCCESS;
+  };
+  d.StreamWriteValue32 = [](CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {
+    if (!the().traits.stream_writes) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult r = the().check("StreamWriteValue32"); r != CUDA_SUCCESS) return r;
+    the().write_flags = flags;
+    of(stream).push([=] { device::store_release(static_cast<uint32_t*>(pointer(at)), static_cast<uint32_t>(value)); });
     return CUDA_SUCCESS;
   };
   d.EventCreate = [](CUevent* event, unsigned) {

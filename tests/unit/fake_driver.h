@@ -78,6 +78,9 @@ class FakeCuda {
     add("contexts", static_cast<size_t>(contexts_[0].retained + contexts_[1].retained));
     return text;
   }
+  /// Flags of the last write of a stream.
+  std::atomic<unsigned> write_flags{~0U};
+
   int launches(const std::string& kernel) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return launches_[kernel];

@@ -1,65 +1,14 @@
-// Worlds with heaps in GPU memory, on the driver in host memory: what the host API does there, and what kernels are
-// given.
-#include <atomic>
+// Worlds with heaps in GPU memory, on the driver in host memory: what host calls and on_stream calls do there.
 #include <cstdint>
 #include <numeric>
 
-#include "catch.h"
 #include "include/nvshmem_types.h"
-#include "runtime/device_state.h"
 #include "runtime/gpu.h"
-#include "runtime/host_rma.h"
-#include "runtime/log.h"
 #include "runtime/stream_ops.h"
-#include "unit/fake_driver.h"
-#include "unit/thread_world.h"
+#include "unit/gpu_world.h"
 
 using namespace heddle;        // NOLINT
 using namespace heddle::test;  // NOLINT
-
-namespace {
-
-Settings gpu_settings(std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"HEDDLE_FABRIC=peer", "NVSHMEM_CUMEM_GRANULARITY=2M"});
-  Settings settings = test_settings();
-  std::vector<std::string> list = {"NVSHMEM_SYMMETRIC_SIZE=16M", "HEDDLE_TIMEOUT=60", "HEDDLE_WAIT_TIMEOUT=60"};
-  list.insert(list.end(), more.begin(), more.end());
-  std::vector<std::string> warnings;
-  if (!Settings::from_list(list, &settings, &warnings).is_ok()) std::abort();
-  return settings;
-}
-
-void require_all_ok(const std::vector<Status>& statuses) {
-  for (const Status& status : statuses) {
-    INFO(status.text());
-    REQUIRE(status.is_ok());
-  }
-}
-
-Status expect(bool condition, const char* what) {
-  return condition ? Status::ok() : error(Code::kInternal, "expectation failed: %s", what);
-}
-
-template <class T>
-Status make_block(World& world, size_t count, T** block, bool zeroed = true) {
-  void* memory = nullptr;
-  HEDDLE_RETURN_IF_ERROR(world.allocate("test", count * sizeof(T), 256, zeroed, Status::ok(), &memory));
-  *block = static_cast<T*>(memory);
-  return Status::ok();
-}
-
-template <class T>
-T own(World& world, const T* address) {
-  return host::g(world, "g", address, world.my_pe());
-}
-
-/// Runs `body` on device heaps, and finds everything given back.
-void run_on_gpus(int n_pes, const std::function<Status(World&)>& body, const Settings& settings = gpu_settings()) {
-  require_all_ok(run_world(n_pes, settings, body));
-  CHECK(FakeCuda::the().leaks() == "");
-}
-
-}  // namespace
 
 TEST_CASE("puts and gets of all sizes reach device heaps") {
   const FakeCuda::Use driver;
@@ -169,6 +118,50 @@ TEST_CASE("signals come after their data, by stream writes and by kernels") {
     return world.free(signal);
   });
   CHECK((FakeCuda::the().launches("heddle_signal") > 0));
+}
+
+TEST_CASE("small puts are writes of the stream, with a fence only where order asks for one") {
+  const FakeCuda::Use driver;
+  run_on_gpus(1, [](World& world) -> Status {
+    FakeCuda& cuda = FakeCuda::the();
+    uint64_t* words = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 4, &words));
+    const auto flags_of = [&](const std::function<void()>& call) {
+      cuda.write_flags = 99;
+      call();
+      return cuda.write_flags.load();
+    };
+    const auto p = [&] { host::p(world, "p", words, uint64_t{1}, 0); };
+    constexpr unsigned kFenced = CU_STREAM_WRITE_VALUE_DEFAULT, kPlain = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(p) == kPlain, "p"));
+    HEDDLE_RETURN_IF_ERROR(world.fence());
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(p) == kFenced, "p after fence"));
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(p) == kPlain, "p after that"));
+    HEDDLE_RETURN_IF_ERROR(world.fence());
+    const auto signal = [&] { host::signal_op(world, "signal", words, 3, NVSHMEM_SIGNAL_SET, 0); };
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(signal) == kFenced, "signal after fence"));
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(signal) == kPlain, "signal alone"));
+    const uint64_t value = 7;
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of([&] {
+                                    host::put_signal(world, "put_signal", words + 1, &value, 8, words, 4,
+                                                     NVSHMEM_SIGNAL_SET, 0);
+                                  }) == kFenced,
+                                  "put_signal"));
+    const auto set = [&] { host::atomic<AtomicOp::kSet, false>(world, "set", words, uint64_t{5}, uint64_t{0}, 0); };
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(set) == kPlain, "atomic_set"));
+    const auto narrow = [&] { host::p(world, "p", reinterpret_cast<float*>(words + 2), 1.5F, 0); };
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(narrow) == kPlain, "p of 4 bytes"));
+    const auto byte = [&] { host::p(world, "p", reinterpret_cast<char*>(words + 3), 'x', 0); };
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(byte) == 99, "p of a byte is a copy"));
+    const auto odd = [&] { host::put(world, "put", reinterpret_cast<char*>(words + 3) + 1, &value, 4, 0); };
+    HEDDLE_RETURN_IF_ERROR(expect(flags_of(odd) == 99, "an address that is not aligned is a copy"));
+    HEDDLE_RETURN_IF_ERROR(world.quiet());
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, words) == 5 && own(world, words + 1) == 7, "values of 8 bytes"));
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, reinterpret_cast<float*>(words + 2)) == 1.5F, "value of 4 bytes"));
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, reinterpret_cast<char*>(words + 3)) == 'x', "value of a byte"));
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, reinterpret_cast<char*>(words + 3) + 1) == 7, "at an odd address"));
+    return world.free(words);
+  });
 }
 
 TEST_CASE("strided puts and gets, from host and from device memory") {
@@ -435,126 +428,4 @@ TEST_CASE("on_stream calls are refused where they cannot be made, with the reaso
         return expect(stream::refusal(world).text().find("does not map") != std::string::npos, "reason");
       },
       gpu_settings({"HEDDLE_FAULT=fail=1000000"}));
-}
-
-// ---- what kernels are given
-
-namespace {
-
-std::vector<device::DeviceState> received;
-int receiver_code = 0;
-
-int receive(const void* state, unsigned long bytes) {
-  if (bytes != sizeof(device::DeviceState)) return 1;
-  if (receiver_code != 0) return receiver_code;
-  CUcontext context = nullptr;
-  (void)FakeCuda::the().table().CtxGetCurrent(&context);
-  if (context == nullptr) return 201;  // the program's runtime would choose another context
-  device::DeviceState copy{};
-  std::memcpy(static_cast<void*>(&copy), state, sizeof copy);
-  received.push_back(copy);
-  return 0;
-}
-
-}  // namespace
-
-TEST_CASE("translation units get the state at init, at growth and at the end") {
-  const FakeCuda::Use driver;
-  received.clear();
-  receiver_code = 0;
-  heddle_register_state(&receive);
-  CHECK(received.empty());  // no world yet
-  run_on_gpus(1, [](World& world) -> Status {
-    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 1, "one state at init"));
-    const device::DeviceState first = received[0];
-    HEDDLE_RETURN_IF_ERROR(expect(first.view.direct == 1 && first.view.n_pes == 1, "view"));
-    HEDDLE_RETURN_IF_ERROR(expect(first.view.extent == world.mapped_view().extent, "extent"));
-    HEDDLE_RETURN_IF_ERROR(expect(first.view.my_heap == world.mapped_view().my_heap, "heap"));
-    HEDDLE_RETURN_IF_ERROR(expect(first.poison != nullptr && first.errors != nullptr, "shared words"));
-    HEDDLE_RETURN_IF_ERROR(expect(first.wait_timeout_ns == 60'000'000'000, "time-out"));
-    HEDDLE_RETURN_IF_ERROR(expect(first.version == device::kStateVersion && first.node_n_pes == 1, "node"));
-    HEDDLE_RETURN_IF_ERROR(expect((first.slot_count & (first.slot_count - 1)) == 0 && first.slot_count > 0, "slots"));
-
-    char* small = nullptr;
-    char* large = nullptr;
-    HEDDLE_RETURN_IF_ERROR(make_block(world, 16, &small));
-    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 1, "no state without growth"));
-    HEDDLE_RETURN_IF_ERROR(make_block(world, 5 << 20, &large));
-    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 2, "a state with growth"));
-    HEDDLE_RETURN_IF_ERROR(expect(received[1].view.extent > first.view.extent, "larger extent"));
-
-    // A unit that comes late, and one whose runtime is not ready when it comes.
-    heddle_unregister_state(&receive);
-    receiver_code = 209;
-    heddle_register_state(&receive);
-    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 2, "refused"));
-    receiver_code = 0;
-    const heddle_state_receiver other = [](const void*, unsigned long) { return 0; };
-    heddle_register_state(other);  // a later registration tries the others again
-    HEDDLE_RETURN_IF_ERROR(expect(received.size() == 3, "tried again"));
-    heddle_unregister_state(other);
-    HEDDLE_RETURN_IF_ERROR(world.free(large));
-    return world.free(small);
-  });
-  REQUIRE(received.size() >= 4);
-  CHECK(received.back().view.n_pes == 0);  // finalize
-  CHECK(received.back().poison == nullptr);
-  const size_t count = received.size();
-  heddle_unregister_state(&receive);
-  run_on_gpus(1, [](World&) { return Status::ok(); });
-  CHECK(received.size() == count);
-}
-
-TEST_CASE("a module that was loaded by hand is found by the name of its state") {
-  const FakeCuda::Use driver;
-  CHECK(register_library(nullptr).code() == Code::kNotInitialized);
-  run_on_gpus(1, [](World& world) -> Status {
-    const cuda::Driver& table = FakeCuda::the().table();
-    CUlibrary library = nullptr;
-    const uint32_t magic = 0xba55ed50;
-    if (table.LibraryLoadData(&library, &magic, nullptr, nullptr, 0, nullptr, nullptr, 0) != CUDA_SUCCESS) std::abort();
-    CUdeviceptr address = 0;
-    size_t bytes = 0;
-    const ContextScope scope(*world.fabric().gpu());
-    if (table.LibraryGetGlobal(&address, &bytes, library, "heddle_device_state_d") != CUDA_SUCCESS) std::abort();
-    const auto* state = reinterpret_cast<const device::DeviceState*>(address);
-    HEDDLE_RETURN_IF_ERROR(register_library(library));
-    HEDDLE_RETURN_IF_ERROR(expect(state->view.n_pes == 1, "filled"));
-    char* block = nullptr;
-    HEDDLE_RETURN_IF_ERROR(make_block(world, 5 << 20, &block));
-    HEDDLE_RETURN_IF_ERROR(expect(state->view.extent == world.mapped_view().extent, "filled at growth"));
-    HEDDLE_RETURN_IF_ERROR(unregister_module(library));
-    HEDDLE_RETURN_IF_ERROR(expect(state->view.n_pes == 0, "zeroed"));
-    HEDDLE_RETURN_IF_ERROR(expect(unregister_module(library).code() == Code::kInvalidValue, "not registered"));
-    const Status missing = register_module(library);
-    HEDDLE_RETURN_IF_ERROR(expect(missing.text().find("HEDDLE_MODULE") != std::string::npos, "a module without state"));
-    (void)table.LibraryUnload(library);
-    return world.free(block);
-  });
-}
-
-TEST_CASE("what a kernel records is reported once, and a lost PE is told to kernels") {
-  const FakeCuda::Use driver;
-  received.clear();
-  heddle_register_state(&receive);
-  run_on_gpus(1, [](World& world) -> Status {
-    device::DeviceErrorRecord& record = *received.back().errors;
-    for (int round = 0; round < 2; ++round) {
-      record.claimed = 1;
-      record.error = static_cast<uint32_t>(device::DeviceError::kBadAddress);
-      record.pe = 0;
-      record.address = 0x1234;
-      record.bytes = 8;
-      std::strcpy(record.call, "nvshmem_int_p");
-      device::store_release(&record.complete, 1U);
-      const Deadline deadline = Deadline::in(20);
-      while (device::load_acquire(&record.claimed) != 0 && !deadline.passed()) std::this_thread::yield();
-      HEDDLE_RETURN_IF_ERROR(expect(record.claimed == 0, "looked at"));
-    }
-    const Status last = last_error();
-    (void)world;
-    return expect(
-        last.text().find("nvshmem_int_p (block 0,0,0, thread 0,0,0): [0x1234, +8 bytes)") != std::string::npos, "text");
-  });
-  heddle_unregister_state(&receive);
 }

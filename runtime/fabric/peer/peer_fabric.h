@@ -27,6 +27,8 @@ class PeerFabric final : public mapped::MappedFabric {
 
   Status put(EndpointId id, uint64_t offset, const void* source, size_t bytes) override;
   Status put_nbi(EndpointId id, uint64_t offset, const void* source, size_t bytes) override;
+  Status put_word(EndpointId id, uint64_t offset, uint64_t word, size_t bytes) override;
+  Status get_word(EndpointId id, uint64_t offset, uint64_t* word, size_t bytes) override;
   Status get(EndpointId id, uint64_t offset, void* destination, size_t bytes) override;
   Status get_nbi(EndpointId id, uint64_t offset, void* destination, size_t bytes) override;
   Status put_strided(EndpointId id, uint64_t offset, const void* source, int64_t destination_stride,
@@ -41,8 +43,8 @@ class PeerFabric final : public mapped::MappedFabric {
   Status put_counted(EndpointId id, uint64_t offset, const void* source, size_t bytes,
                      uint64_t counter_offset) override;
   Status clear(EndpointId id, uint64_t offset, uint64_t bytes) override;
-  /// Nothing: the stream keeps the order.
-  Status fence() override { return Status::ok(); }
+  /// The stream keeps the order of everything but of its own writes without fence.
+  Status fence() override;
   Status quiet() override;
   bool is_device_accessible(const void* address) const override;
   Status join(CUstream_st* stream) override;
@@ -54,8 +56,10 @@ class PeerFabric final : public mapped::MappedFabric {
 
   bool is_reserved(const void* address) const;
   Status copy(void* to, const void* from, uint64_t bytes, const char* call);
+  bool write_word(std::byte* at, uint64_t word, size_t bytes, bool fenced);
+  Status get_by_mailbox(const std::byte* from, void* destination, size_t bytes, const char* call);
   Status copy_strided(const StridedTask& task, bool local_is_device, const char* call);
-  Status update_signal(std::byte* at, uint64_t value, SignalOp op);
+  Status update_signal(std::byte* at, uint64_t value, SignalOp op, bool after_data);
   Status wait(const char* call);
   /// Notes that the stream has more to do.
   void note_issued() { issued_.fetch_add(1, std::memory_order_release); }  // after it was enqueued, for quiet()
@@ -66,9 +70,10 @@ class PeerFabric final : public mapped::MappedFabric {
   std::unique_ptr<Kernels> kernels_;
   CUstream stream_ = nullptr;
   CUevent event_ = nullptr;
-  uint64_t memory_bytes_ = 0;           // of the GPU
-  std::atomic<uint64_t> issued_{0};     // operations enqueued
-  std::atomic<uint64_t> completed_{0};  // of these, known to be complete
+  uint64_t memory_bytes_ = 0;             // of the GPU
+  std::atomic<bool> needs_fence_{false};  // a fence came after the last write that had one
+  std::atomic<uint64_t> issued_{0};       // operations enqueued
+  std::atomic<uint64_t> completed_{0};    // of these, known to be complete
   std::atomic<std::byte*> reserved_begin_{nullptr}, reserved_end_{nullptr};
 
   std::mutex mailbox_mutex_;  // guards the mailbox
