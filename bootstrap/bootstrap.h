@@ -57,6 +57,10 @@ LauncherInfo detect_launcher();
 /// NVSHMEM_BOOTSTRAP forces one. A launcher that cannot work (srun without --mpi=pmix) fails with that sentence.
 Status make_bootstrap(const Settings& settings, std::unique_ptr<Bootstrap>* bootstrap);
 
+/// Ends this process's session with the launcher, if there is one, so that its exit counts as orderly. Any thread,
+/// once; bootstraps are of no use afterwards. May take as long as the launcher takes to answer.
+void end_launcher_session();
+
 /// The four makers. `mpi_comm` points to the user's MPI_Comm; MPI is found among the libraries already loaded.
 Status make_pmix_bootstrap(const Settings& settings, std::unique_ptr<Bootstrap>* bootstrap);
 Status make_mpi_bootstrap(const Settings& settings, void* mpi_comm, std::unique_ptr<Bootstrap>* bootstrap);

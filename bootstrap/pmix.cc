@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -169,14 +170,18 @@ class Session {
       auto fresh = std::make_unique<Session>();
       HEDDLE_RETURN_IF_ERROR(fresh->start());
       the_session = fresh.release();
-      static const pid_t owner = getpid();
-      static const auto finalize = the_session->pmix_.finalize;
-      std::atexit([] {
-        if (getpid() == owner) finalize(nullptr, 0);  // not in a fork's child: the connection is the parent's
-      });
+      owner_ = getpid();
+      finalize_.store(the_session->pmix_.finalize, std::memory_order_release);  // release: after owner_
+      std::atexit(end_launcher_session);
     }
     *session = the_session;
     return Status::ok();
+  }
+
+  /// Finalizes the session of the process, the first time. Not in a fork's child: the connection is the parent's.
+  static void end() {
+    const auto finalize = finalize_.exchange(nullptr, std::memory_order_acq_rel);  // once, and after open()
+    if (finalize != nullptr && getpid() == owner_) finalize(nullptr, 0);
   }
 
   int rank() const { return static_cast<int>(self_.rank); }
@@ -247,6 +252,8 @@ class Session {
   void abort(int exit_code, const std::string& reason) { pmix_.abort(exit_code, reason.c_str(), nullptr, 0); }
 
  private:
+  inline static pid_t owner_ = 0;
+  inline static std::atomic<decltype(&PMIx_Finalize)> finalize_{nullptr};
   Status start() {
     HEDDLE_RETURN_IF_ERROR(pmix_.load());
     if (const pmix_status_t rc = pmix_.init(&self_, nullptr, 0); rc != PMIX_SUCCESS) {
@@ -485,7 +492,11 @@ Status make_pmix_bootstrap(const Settings&, std::unique_ptr<Bootstrap>* bootstra
   return Status::ok();
 }
 
+void end_launcher_session() { Session::end(); }
+
 #else
+
+void end_launcher_session() {}
 
 Status make_pmix_bootstrap(const Settings&, std::unique_ptr<Bootstrap>*) {
   return error(Code::kNotSupported,

@@ -128,8 +128,7 @@ HEDDLE_DEVICE HEDDLE_OUTLINE bool bulk_copy(char* destination, const char* sourc
 template <class Sides, class Scope>
 HEDDLE_DEVICE HEDDLE_OUTLINE void copy_by_bulk(const Scope scope, char* destination, const char* source, size_t bytes) {
 #if __CUDA_ARCH__ >= 900
-  // Loads of a peer take longer, so more and smaller stages are in flight.
-  constexpr uint32_t kStageBits = Sides::kInFlight == ToPeer::kInFlight ? 3 : 4;
+  constexpr uint32_t kStageBits = 3;  // sixteen smaller stages were slower: docs/performance.md
   // What the stages hold has to be twice what the threads themselves would keep in flight, as it is on its way for
   // twice as long: through shared memory and out of it.
   const auto vectors = static_cast<uint32_t>(scope.size() * Sides::kInFlight * sizeof(Vector));

@@ -27,7 +27,7 @@ HEDDLE_INLINE size_t bytes_of(size_t count, size_t element) {
 
 /// The cold end of p: `word` holds the value, so that the hot path needs no stack.
 [[gnu::cold, gnu::noinline]] void p_unmapped(const char* call, void* dest, uint64_t word, size_t bytes, int pe) {
-  if (World* const w = world(); w != nullptr) return host::put_unmapped(*w, call, dest, &word, bytes, pe);
+  if (World* const w = world(); w != nullptr) return host::put_word_unmapped(*w, call, dest, word, bytes, pe);
   report_no_world(call);
 }
 
@@ -43,13 +43,9 @@ HEDDLE_INLINE void p(const char* call, T* dest, T value, int pe) {
 
 /// The cold end of g and fetch: the value in the low bytes.
 [[gnu::cold, gnu::noinline]] uint64_t g_unmapped(const char* call, const void* source, size_t bytes, int pe) {
-  uint64_t word = 0;
-  if (World* const w = world(); w != nullptr) {
-    host::get_unmapped(*w, call, &word, source, bytes, pe);
-  } else {
-    report_no_world(call);
-  }
-  return word;
+  if (World* const w = world(); w != nullptr) return host::get_word_unmapped(*w, call, source, bytes, pe);
+  report_no_world(call);
+  return 0;
 }
 
 template <class T>
@@ -221,12 +217,7 @@ HEDDLE_INLINE World* may_look(const char* call, const void* variables, size_t by
   return HEDDLE_LIKELY(good) ? w : refuse_look(call, variables, bytes, cmp);
 }
 
-/// True, and reported, when an array that the call needs is NULL.
-bool reported_null(const char* call, const char* name, const void* array, size_t count) {
-  if (HEDDLE_LIKELY(array != nullptr || count == 0)) return false;
-  (void)report(call, error(Code::kInvalidValue, "%s is NULL for %zu variables", name, count));
-  return true;
-}
+using host::reported_null;
 template <class T>
 bool reported_null(const char*, const char*, const device::OneValue<T>&, size_t) {
   return false;

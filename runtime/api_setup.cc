@@ -1,8 +1,11 @@
 // Set-up and end of the C API: init in its forms, finalize, global_exit, unique ids, versions, and heddle.h.
+#include <fcntl.h>
+#include <pthread.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -104,6 +107,21 @@ void warn_at_exit() {
   log(LogLevel::kWarn, "PE %d ended without nvshmem_finalize; the other PEs will take it for lost", w->my_pe());
 }
 
+/// A forked child is no PE: its parent is. It must not keep the parent's sockets open either, or nobody would see the
+/// parent end.
+void forget_world_in_child() {
+  World* const w = current_world.exchange(nullptr, std::memory_order_relaxed);  // relaxed: the child has one thread
+  if (w != nullptr) w->control().abandon_in_child();
+}
+
+/// Gives the standard descriptors that are closed to /dev/null: else ours would get their numbers, and what the program
+/// prints would go into the heap.
+void fill_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);  // takes the lowest free number
+  }
+}
+
 // ---- join
 
 void print_settings(const Settings& settings) {
@@ -127,6 +145,7 @@ void introduce(const Settings& settings, const std::vector<std::string>& warning
 }
 
 Status join(const JoinRequest& request, std::unique_ptr<World>* joined) {
+  fill_standard_descriptors();
   Settings settings;
   std::vector<std::string> warnings;
   Status configured = Settings::from_environment(&settings, &warnings);
@@ -156,7 +175,8 @@ Status join_first(const JoinRequest& request) {
   HEDDLE_RETURN_IF_ERROR(join(request, &setup.world));
   setup.joined = request;
   setup.owner = getpid();
-  static const bool registered = std::atexit(warn_at_exit) == 0;
+  static const bool registered =
+      std::atexit(warn_at_exit) == 0 && pthread_atfork(nullptr, nullptr, forget_world_in_child) == 0;
   (void)registered;                                                   // without it only the warning is missing
   current_world.store(setup.world.get(), std::memory_order_release);  // release: the world is built before it is seen
   return Status::ok();
@@ -294,6 +314,10 @@ void report_no_world(const char* call) {
   {
     const std::lock_guard<std::mutex> lock(setup.cause_mutex);
     text = setup.finalized ? "called after nvshmem_finalize" : "called before nvshmem_init";
+    if (setup.owner != 0 && setup.owner != getpid() && setup.count > 0) {
+      text =
+          "called in a child that a PE has forked; only the PE itself may call, or a program that the child executes";
+    }
     if (!setup.failed_text.empty()) {
       text += format("; an earlier %s failed: %s", setup.failed_call.c_str(), setup.failed_text.c_str());
     }

@@ -71,6 +71,12 @@ void ControlChannel::Impl::pass_exit(int exit_code) {
   }
 }
 
+void ControlChannel::Impl::abandon_in_child() {
+  for (const auto& link : links_) {
+    if (link) link->abandon_in_child();
+  }
+}
+
 void ControlChannel::Impl::leave() {
   if (n_pes_ == 1 || !usable()) return;
   leaving_.store(true, std::memory_order_release);  // before the peers can know, so that their ends are no losses
@@ -173,6 +179,7 @@ Status ControlChannel::agree(const std::string& tag, const Status& mine, Deadlin
 }
 
 const std::atomic<uint32_t>& ControlChannel::poison() const { return impl_->poison(); }
+void ControlChannel::abandon_in_child() { impl_->abandon_in_child(); }
 PeerLoss ControlChannel::loss() const { return impl_->loss(); }
 void ControlChannel::on_loss(std::function<void(const PeerLoss&)> handler) { impl_->on_loss(std::move(handler)); }
 void ControlChannel::send_exit(int exit_code) { impl_->send_exit(exit_code); }

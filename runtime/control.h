@@ -105,6 +105,10 @@ class ControlChannel {
   /// and calls _exit(exit_code).
   void on_exit(std::function<void(int pe, int exit_code)> handler);
 
+  /// For the child of a fork: closes its copies of the sockets, so that the end of its parent is seen. Takes no lock;
+  /// the channel must not be used afterwards.
+  void abandon_in_child();
+
   /// Orderly end: tells the peers so that the end-of-file that follows is no loss, waits up to 1 s for them to leave
   /// too, stops the service thread and closes. Losses are no longer reported from its start on.
   void leave();

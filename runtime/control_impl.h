@@ -73,6 +73,7 @@ class ControlChannel::Impl {
   void receive(uint32_t lane, Courier::Receiver receiver);
   void on_loss(std::function<void(const PeerLoss&)> handler);
   void send_exit(int exit_code);
+  void abandon_in_child();
   void leave();
   PeerLoss loss();
 

@@ -115,6 +115,9 @@ class Link {
   /// Ends the connection, also in the eyes of forked children that share the socket; drops what is queued.
   void close(Status reason);
 
+  /// Closes a forked child's copy of the socket and nothing else.
+  void abandon_in_child() { (void)OwnedFd(socket_.release()); }
+
   /// Nothing is queued.
   bool idle() const;
   bool is_open() const;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "runtime/control_impl.h"
 #include "runtime/log.h"
@@ -280,6 +282,14 @@ void ControlChannel::Impl::handle_exit(int pe, int exit_code) {
   if (ftrylockfile(stdout) == 0) {
     (void)std::fflush(stdout);
     funlockfile(stdout);
+  }
+  if (exit_code == 0) {
+    // A launcher takes an end without farewell for a failure. It has a second to answer.
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      ::_exit(0);
+    }).detach();
+    end_launcher_session();
   }
   ::_exit(exit_code);  // not exit(): the program's own threads are in the middle of something
 }

@@ -18,6 +18,7 @@ Status check_range(const World& world, const void* address, uint64_t bytes, int 
   if (!device::is_pe(view, pe)) {
     return error(Code::kInvalidValue, "PE %d is out of range; this job has PEs 0 to %d", pe, view.n_pes - 1);
   }
+  if (bytes == 0) return Status::ok();  // nothing is touched: programs pass NULL with no elements
   if (!device::in_heap(view, address, bytes)) {
     const uint64_t extent = device::extent_of(view);
     if (device::in_heap(view, address, 0)) {
@@ -40,9 +41,16 @@ bool reported_bad(const World& world, const char* call, const void* address, uin
   return !report(call, check_range(world, address, bytes, pe)).is_ok();
 }
 
+bool reported_null(const char* call, const char* name, const void* local, size_t count) {
+  if (local != nullptr || count == 0) return false;
+  (void)report(call, error(Code::kInvalidValue, "%s is NULL, but %zu elements or bytes of it are asked for", name, count));
+  return true;
+}
+
 void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                   bool nbi) {
-  if (reported_bad(world, call, destination, bytes, pe) || bytes == 0) return;
+  if (reported_bad(world, call, destination, bytes, pe) || reported_null(call, "source", source, bytes)) return;
+  if (bytes == 0) return;
   const device::Handle to = handle_of(world, destination, pe);
   Fabric& fabric = world.fabric();
   (void)report(call,
@@ -51,7 +59,8 @@ void put_unmapped(World& world, const char* call, void* destination, const void*
 
 void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                   bool nbi) {
-  if (reported_bad(world, call, source, bytes, pe) || bytes == 0) return;
+  if (reported_bad(world, call, source, bytes, pe) || reported_null(call, "destination", destination, bytes)) return;
+  if (bytes == 0) return;
   const device::Handle from = handle_of(world, source, pe);
   Fabric& fabric = world.fabric();
   (void)report(call, nbi ? fabric.get_nbi(from.id, from.offset, destination, bytes)
@@ -92,6 +101,7 @@ void put_signal_unmapped(World& world, const char* call, void* destination, cons
                          uint64_t* signal, uint64_t value, int op, int pe) {
   if (reported_bad(world, call, destination, bytes, pe) || reported_bad(world, call, signal, sizeof *signal, pe))
     return;
+  if (reported_null(call, "source", source, bytes)) return;
   const device::Handle to = handle_of(world, destination, pe);
   const uint64_t signal_offset = device::heap_offset(world.view(), signal);
   (void)report(call, world.fabric().put_signal(to.id, to.offset, source, bytes, signal_offset, value,

@@ -14,6 +14,7 @@
 #include "device/rma.h"
 #include "device/signal.h"
 #include "device/wait.h"
+#include "runtime/log.h"
 #include "runtime/world.h"
 
 namespace heddle::host {
@@ -34,6 +35,8 @@ HEDDLE_INLINE T* mapped(const World& world, T* address, uint64_t bytes, int pe) 
 
 /// Why a call's symmetric range is no good, or ok: PE out of range, address outside the heap.
 Status check_range(const World& world, const void* address, uint64_t bytes, int pe);
+/// Whether a local buffer of `count` elements or bytes is NULL although some are needed, reported under `call`.
+bool reported_null(const char* call, const char* name, const void* local, size_t count);
 /// check_range, reported under `call`.
 bool reported_bad(const World& world, const char* call, const void* address, uint64_t bytes, int pe);
 
@@ -52,6 +55,19 @@ void atomic_unmapped(World& world, const char* call, AtomicOp op, AtomicType typ
 void signal_unmapped(World& world, const char* call, uint64_t* signal, uint64_t value, int op, int pe);
 void put_signal_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes,
                          uint64_t* signal, uint64_t value, int op, int pe);
+/// One object by value: `bytes` (1, 2, 4 or 8) in the low bytes of `word`.
+inline void put_word_unmapped(World& world, const char* call, void* destination, uint64_t word, size_t bytes, int pe) {
+  if (reported_bad(world, call, destination, bytes, pe)) return;
+  const device::Handle to = device::make_handle(world.view(), destination, pe);
+  (void)report(call, world.fabric().put_word(to.id, to.offset, word, bytes));
+}
+inline uint64_t get_word_unmapped(World& world, const char* call, const void* source, size_t bytes, int pe) {
+  uint64_t word = 0;
+  if (reported_bad(world, call, source, bytes, pe)) return word;
+  const device::Handle from = device::make_handle(world.view(), source, pe);
+  (void)report(call, world.fabric().get_word(from.id, from.offset, &word, bytes));
+  return word;
+}
 bool reported_bad_signal_op(const char* call, int op);
 /// Reports a wait that gave up.
 void report_wait(const World& world, const char* call, const Waiter& waiter, const void* variable);
@@ -63,7 +79,7 @@ HEDDLE_INLINE void p(World& world, const char* call, T* destination, T value, in
   if (T* remote = mapped(world, destination, sizeof(T), pe); HEDDLE_LIKELY(remote != nullptr)) {
     device::store_relaxed(remote, value);
   } else {
-    put_unmapped(world, call, destination, &value, sizeof(T), pe);
+    put_word_unmapped(world, call, destination, device::to_word(value), sizeof(T), pe);
   }
 }
 
@@ -72,15 +88,14 @@ HEDDLE_INLINE T g(World& world, const char* call, const T* source, int pe) {
   if (const T* remote = mapped(world, source, sizeof(T), pe); HEDDLE_LIKELY(remote != nullptr)) {
     return device::load_relaxed(remote);
   }
-  T value{};
-  get_unmapped(world, call, &value, source, sizeof(T), pe);
-  return value;
+  return device::from_word<T>(static_cast<device::Word<T>>(get_word_unmapped(world, call, source, sizeof(T), pe)));
 }
 
 /// On mapped memory blocking and nbi alike: the source may be reused on return.
 HEDDLE_INLINE void put(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                        bool nbi = false) {
-  if (void* remote = mapped(world, destination, bytes, pe); HEDDLE_LIKELY(remote != nullptr)) {
+  void* remote = mapped(world, destination, bytes, pe);
+  if (HEDDLE_LIKELY(remote != nullptr && source != nullptr)) {
     device::copy(device::ThreadScope(), remote, source, bytes);
   } else {
     put_unmapped(world, call, destination, source, bytes, pe, nbi);
@@ -89,7 +104,8 @@ HEDDLE_INLINE void put(World& world, const char* call, void* destination, const 
 
 HEDDLE_INLINE void get(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                        bool nbi = false) {
-  if (const void* remote = mapped(world, source, bytes, pe); HEDDLE_LIKELY(remote != nullptr)) {
+  const void* remote = mapped(world, source, bytes, pe);
+  if (HEDDLE_LIKELY(remote != nullptr && destination != nullptr)) {
     device::copy(device::ThreadScope(), destination, remote, bytes);
   } else {
     get_unmapped(world, call, destination, source, bytes, pe, nbi);
@@ -106,6 +122,7 @@ template <class T>
 void iput(World& world, const char* call, T* destination, const T* source, ptrdiff_t destination_stride,
           ptrdiff_t source_stride, size_t count, int pe) {
   if (reported_bad_stride(call, destination_stride, source_stride)) return;
+  if (reported_null(call, "source", source, count)) return;
   const uint64_t bytes = strided_bytes(destination_stride, count, sizeof(T));
   if (T* remote = mapped(world, destination, bytes, pe); remote != nullptr) {
     device::strided_copy(device::ThreadScope(), remote, source, destination_stride, source_stride, count);
@@ -118,6 +135,7 @@ template <class T>
 void iget(World& world, const char* call, T* destination, const T* source, ptrdiff_t destination_stride,
           ptrdiff_t source_stride, size_t count, int pe) {
   if (reported_bad_stride(call, destination_stride, source_stride)) return;
+  if (reported_null(call, "destination", destination, count)) return;
   const uint64_t bytes = strided_bytes(source_stride, count, sizeof(T));
   if (const T* remote = mapped(world, source, bytes, pe); remote != nullptr) {
     device::strided_copy(device::ThreadScope(), destination, remote, destination_stride, source_stride, count);
@@ -186,7 +204,7 @@ inline void put_signal(World& world, const char* call, void* destination, const 
   if (reported_bad_signal_op(call, op)) return;
   void* remote = mapped(world, destination, bytes, pe);
   uint64_t* remote_signal = mapped(world, signal, sizeof *signal, pe);
-  if (HEDDLE_LIKELY(remote != nullptr && remote_signal != nullptr)) {
+  if (HEDDLE_LIKELY(remote != nullptr && remote_signal != nullptr && (source != nullptr || bytes == 0))) {
     device::copy(device::ThreadScope(), remote, source, bytes);
     device::signal_release(remote_signal, value, op);
     world.ring(pe);

@@ -93,10 +93,38 @@ const char* nearest_name(const std::string& name) {
 }
 
 /// Sets `value` from what was given, or to the fallback when that is nothing or malformed.
+/// Texts that only some words make sense for; an empty list takes any.
+struct Words {
+  const char* name;
+  std::vector<const char*> words;
+};
+const std::vector<Words>& limited_texts() {
+  static const std::vector<Words> texts = {
+      {"NVSHMEM_DEBUG", {"", "VERSION", "WARN", "INFO", "ABORT", "TRACE"}},
+      {"NVSHMEM_TMA_POLICY", {"DISABLE", "ENABLE", "FORCE"}},
+      {"NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY", {"AF_INET", "AF_INET6", "AF_UNSPEC"}},
+  };
+  return texts;
+}
+
+Status check_words(const char* name, const std::string& value) {
+  for (const Words& text : limited_texts()) {
+    if (std::strcmp(text.name, name) != 0) continue;
+    std::string all;
+    for (const char* word : text.words) {
+      if (strcasecmp(word, value.c_str()) == 0) return Status::ok();
+      if (*word != '\0') all.append(all.empty() ? "" : ", ").append(word);
+    }
+    return error(Code::kInvalidValue, "%s=\"%s\" is none of %s; unset it or give one of them", name, value.c_str(),
+                 all.c_str());
+  }
+  return Status::ok();
+}
+
 template <class T>
 Status set_value(const char* name, const char* fallback, const std::string* given, T* value) {
   const Status status = parse_value(given != nullptr ? *given : std::string(fallback), value);
-  if (status.is_ok()) return status;
+  if (status.is_ok()) return given != nullptr ? check_words(name, *given) : status;
   if (given != nullptr) (void)parse_value(std::string(fallback), value);
   return error(Code::kInvalidValue, "%s=\"%s\" is %s; unset it or give a value such as \"%s\"", name,
                given != nullptr ? given->c_str() : fallback, status.text().c_str(), fallback);

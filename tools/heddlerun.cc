@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
@@ -23,6 +24,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/owned.h"
@@ -572,6 +574,12 @@ int main(int argc, char** argv) {
     std::string reason;
     if (server.start(guard.folder(), options.ranks, options.nodes, &reason)) {
       code = Job(options, program, &guard, &server, outer_mask, signals).run();
+      // libpmix has been seen to wait for itself in its finalize; the job's code must come out all the same.
+      std::thread([&guard, code] {
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+        guard.finish();
+        _exit(code);
+      }).detach();
     } else {
       say("%s", reason.c_str());
     }

@@ -221,9 +221,9 @@ void bad_data_calls() {
         {"nvshmemx_half_atomic_add", pe.c_str()});
   fails("signal_op at PE n", [&] { nvshmemx_signal_op(signal, 1, NVSHMEM_SIGNAL_ADD, n); }, {"nvshmemx_signal_op"});
   fails("put outside the heap", [] { nvshmem_int_put(local, local, 4, 0); },
-        {"nvshmem_int_put", "+16 bytes", "symmetric heap", "nvshmem_malloc"});
+        {"nvshmem_int_put", "(16 bytes)", "symmetric heap", "nvshmem_malloc"});
   fails("get outside the heap", [] { nvshmem_double_get(nullptr, nullptr, 4, 0); },
-        {"nvshmem_double_get", "+32 bytes"});
+        {"nvshmem_double_get", "(32 bytes)"});
   fails("atomic outside the heap", [] { nvshmem_int_atomic_set(local, 4, 0); }, {"nvshmem_int_atomic_set"});
   fails("put past the heap", [&] { nvshmem_putmem(block, local, size_t{1} << 40, 0); }, {"1099511627776"});
   fails("a count that overflows", [&] { nvshmem_int_put(block, local, SIZE_MAX / 4 + 2, 0); }, {"nvshmem_int_put"});
@@ -254,7 +254,7 @@ void bad_data_calls() {
   fails("comparison -1", [&] { that(nvshmem_int_test(block, -1, 1) == 0, "test"); }, {"nvshmem_int_test", "-1"});
   fails("comparison 9", [&] { that(nvshmem_signal_wait_until(signal, 9, 1) == 0, "wait"); }, {"9"});
   fails("wait outside the heap", [] { nvshmem_int_wait_until_all(local, 64, nullptr, NVSHMEM_CMP_EQ, 1); },
-        {"nvshmem_int_wait_until_all", "+256 bytes"});
+        {"nvshmem_int_wait_until_all", "(256 bytes)"});
   fails("wait for too many",
         [&] { that(nvshmem_int_wait_until_any(block, SIZE_MAX / 2, nullptr, NVSHMEM_CMP_EQ, 1) == SIZE_MAX, "any"); },
         {"symmetric heap"});

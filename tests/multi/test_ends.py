@@ -48,6 +48,22 @@ def test_global_exit_mpirun(jobs):
         result.ends_with(7).says("PE 2: in the middle of something and leaving at")
 
 
+def test_global_exit_with_0_mpirun(jobs):
+    """Open MPI takes a process that ends without farewell for a failure."""
+    result = jobs.run(3, "endings", "global-exit", 0, "barrier", launcher="mpirun")
+    result.ends_with(0).never_says("improperly")
+
+
+def test_forked_child(jobs):
+    """Its calls are errors, and it hides neither the end of its parent nor the heap from what is printed."""
+    jobs.run(2, "forks", "child").ends_with(0)
+    for launcher in ("heddlerun", "mpirun"):
+        jobs.run(2, "forks", "closed", launcher=launcher).ends_with(0)
+    result = jobs.run(2, "forks", "holds", options=["--keep-going"])
+    for match in result.lines(r"^PE 0: barrier ended after (\d+) ms: .*PE 1 \(pid \d+\) ended without", 1):
+        result.require(int(match.group(1)) < 1000, "the child kept the connection open")
+
+
 def test_no_finalize(jobs):
     """Everybody returns from main: one warning per PE, and no failure."""
     result = jobs.run(3, "endings", "return")
