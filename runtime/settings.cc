@@ -102,7 +102,6 @@ const std::vector<Words>& limited_texts() {
   static const std::vector<Words> texts = {
       {"NVSHMEM_DEBUG", {"", "VERSION", "WARN", "INFO", "ABORT", "TRACE"}},
       {"NVSHMEM_TMA_POLICY", {"DISABLE", "ENABLE", "FORCE"}},
-      {"NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY", {"AF_INET", "AF_INET6", "AF_UNSPEC", "INET", "INET6", "UNSPEC"}},
   };
   return texts;
 }
