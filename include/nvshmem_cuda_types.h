@@ -1,6 +1,7 @@
 /* The CUDA types that signatures need: half, bfloat16 and streams, from the toolkit where there is one, else stand-ins.
- * The first two are two bytes that are passed and returned like a struct of one unsigned short, so that one library serves
- * programs built either way. CUDA's own headers declare the two types for C++ only: C always gets the stand-ins. */
+ * The first two are two bytes that are passed and returned like a struct of one unsigned short, so that one library
+ * serves programs built either way. CUDA's own headers declare the two types for C++ only: C always gets the stand-ins.
+ */
 #ifndef NVSHMEM_CUDA_TYPES_H
 #define NVSHMEM_CUDA_TYPES_H
 

@@ -4,6 +4,7 @@
 #ifndef NVSHMEMX_LAUNCH_H
 #define NVSHMEMX_LAUNCH_H
 
+#if __has_include(<cuda_runtime.h>)
 #include <cuda_runtime.h>
 #include <stdio.h>
 
@@ -122,4 +123,5 @@ static inline int nvshmemx_collective_launch_attr(const nvshmemx_collective_laun
 }
 #endif
 
+#endif /* __has_include(<cuda_runtime.h>) */
 #endif

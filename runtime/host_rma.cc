@@ -43,7 +43,8 @@ bool reported_bad(const World& world, const char* call, const void* address, uin
 
 bool reported_null(const char* call, const char* name, const void* local, size_t count) {
   if (local != nullptr || count == 0) return false;
-  (void)report(call, error(Code::kInvalidValue, "%s is NULL, but %zu elements or bytes of it are asked for", name, count));
+  (void)report(call,
+               error(Code::kInvalidValue, "%s is NULL, but %zu elements or bytes of it are asked for", name, count));
   return true;
 }
 
