@@ -24,7 +24,6 @@ HEDDLE_HD HEDDLE_INLINE uint64_t extent_of(const HeapView& view) {
   return __atomic_load_n(&view.extent, __ATOMIC_RELAXED);  // relaxed: a bound; whoever has a new block was given it
 #endif
 }
-inline void set_extent(HeapView* view, uint64_t extent) { __atomic_store_n(&view->extent, extent, __ATOMIC_RELAXED); }
 
 /// Offset of a symmetric address in the heap; meaningless unless in_heap.
 HEDDLE_HD HEDDLE_INLINE uint64_t heap_offset(const HeapView& view, const void* address) {

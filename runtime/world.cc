@@ -109,6 +109,9 @@ void note_failure(Record* record, const Status& status) {
   std::strncpy(record->text, status.text().c_str(), sizeof record->text - 1);
 }
 
+// relaxed: readers take it for a bound only (device::extent_of)
+void set_extent(device::HeapView* view, uint64_t extent) { __atomic_store_n(&view->extent, extent, __ATOMIC_RELAXED); }
+
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -193,8 +196,8 @@ Status World::refresh_views() {
     if (device_ == nullptr) sync_view_ = now;
   } else {
     // Growth changes nothing else, and other threads may be in the middle of a put.
-    for (device::HeapView* view : {&view_, &mapped_view_}) device::set_extent(view, now.extent);
-    if (device_ == nullptr) device::set_extent(&sync_view_, now.extent);
+    for (device::HeapView* view : {&view_, &mapped_view_}) set_extent(view, now.extent);
+    if (device_ == nullptr) set_extent(&sync_view_, now.extent);
   }
   if (device_ == nullptr) return Status::ok();
   if (former == mapped_view_.extent) return Status::ok();
