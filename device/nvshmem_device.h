@@ -13,43 +13,55 @@
 extern "C" {
 
 // ---- put, get, put_signal, iput and iget by a warp or block: what the thread forms in nvshmem_host.h do
+//
+// nvshmemx_qp_ names are the same with a queue: a handle of nvshmemx_qp_create, NVSHMEMX_QP_DEFAULT or NVSHMEMX_QP_ANY.
+// All memory is mapped, and reached without a queue: they are the plain calls, and no handle orders anything more.
 
-#define HEDDLE_DECLARE_GROUP(PUT, GET, TYPE, SUFFIX)                                                           \
-  HEDDLE_DEVICE void nvshmemx_##PUT##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe);            \
-  HEDDLE_DEVICE void nvshmemx_##PUT##_nbi##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe);      \
-  HEDDLE_DEVICE void nvshmemx_##GET##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe);            \
-  HEDDLE_DEVICE void nvshmemx_##GET##_nbi##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe);      \
-  HEDDLE_DEVICE void nvshmemx_##PUT##_signal##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems,            \
-                                                     uint64_t* sig_addr, uint64_t signal, int sig_op, int pe); \
-  HEDDLE_DEVICE void nvshmemx_##PUT##_signal_nbi##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems,        \
-                                                         uint64_t* sig_addr, uint64_t signal, int sig_op, int pe);
+// Macros end in the last parameters of the names.
+#define HEDDLE_DECLARE_GROUP(PREFIX, PUT, GET, TYPE, SUFFIX, ...)                                                    \
+  HEDDLE_DEVICE void PREFIX##PUT##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__);                \
+  HEDDLE_DEVICE void PREFIX##PUT##_nbi##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__);          \
+  HEDDLE_DEVICE void PREFIX##GET##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__);                \
+  HEDDLE_DEVICE void PREFIX##GET##_nbi##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__);          \
+  HEDDLE_DEVICE void PREFIX##PUT##_signal##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, uint64_t* sig_addr, \
+                                                  uint64_t signal, int sig_op, __VA_ARGS__);                         \
+  HEDDLE_DEVICE void PREFIX##PUT##_signal_nbi##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems,                 \
+                                                      uint64_t* sig_addr, uint64_t signal, int sig_op, __VA_ARGS__);
 #define HEDDLE_DECLARE_GROUP_STRIDED(IPUT, IGET, TYPE, SUFFIX)                                             \
   HEDDLE_DEVICE void nvshmemx_##IPUT##SUFFIX(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, \
                                              size_t nelems, int pe);                                       \
   HEDDLE_DEVICE void nvshmemx_##IGET##SUFFIX(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, \
                                              size_t nelems, int pe);
 
-#define HEDDLE_DECLARE_TYPED(NAME, TYPE)                              \
-  HEDDLE_DECLARE_GROUP(NAME##_put, NAME##_get, TYPE, _warp)           \
-  HEDDLE_DECLARE_GROUP(NAME##_put, NAME##_get, TYPE, _block)          \
-  HEDDLE_DECLARE_GROUP_STRIDED(NAME##_iput, NAME##_iget, TYPE, _warp) \
-  HEDDLE_DECLARE_GROUP_STRIDED(NAME##_iput, NAME##_iget, TYPE, _block)
+#define HEDDLE_DECLARE_TYPED(NAME, TYPE)                                                                          \
+  HEDDLE_DECLARE_GROUP(nvshmemx_, NAME##_put, NAME##_get, TYPE, _warp, int pe)                                    \
+  HEDDLE_DECLARE_GROUP(nvshmemx_, NAME##_put, NAME##_get, TYPE, _block, int pe)                                   \
+  HEDDLE_DECLARE_GROUP_STRIDED(NAME##_iput, NAME##_iget, TYPE, _warp)                                             \
+  HEDDLE_DECLARE_GROUP_STRIDED(NAME##_iput, NAME##_iget, TYPE, _block)                                            \
+  HEDDLE_DECLARE_GROUP(nvshmemx_qp_, NAME##_put, NAME##_get, TYPE, , int pe, nvshmemx_qp_handle_t qp_index)       \
+  HEDDLE_DECLARE_GROUP(nvshmemx_qp_, NAME##_put, NAME##_get, TYPE, _warp, int pe, nvshmemx_qp_handle_t qp_index)  \
+  HEDDLE_DECLARE_GROUP(nvshmemx_qp_, NAME##_put, NAME##_get, TYPE, _block, int pe, nvshmemx_qp_handle_t qp_index) \
+  HEDDLE_DEVICE void nvshmemx_qp_##NAME##_p(TYPE* dest, const TYPE value, int pe, nvshmemx_qp_handle_t qp_index); \
+  HEDDLE_DEVICE TYPE nvshmemx_qp_##NAME##_g(const TYPE* source, int pe, nvshmemx_qp_handle_t qp_index);
 HEDDLE_RMA_TYPES(HEDDLE_DECLARE_TYPED)
 #undef HEDDLE_DECLARE_TYPED
 
-#define HEDDLE_DECLARE_SIZED(BITS)                                  \
-  HEDDLE_DECLARE_GROUP(put##BITS, get##BITS, void, _warp)           \
-  HEDDLE_DECLARE_GROUP(put##BITS, get##BITS, void, _block)          \
-  HEDDLE_DECLARE_GROUP_STRIDED(iput##BITS, iget##BITS, void, _warp) \
+#define HEDDLE_DECLARE_SIZED(BITS)                                            \
+  HEDDLE_DECLARE_GROUP(nvshmemx_, put##BITS, get##BITS, void, _warp, int pe)  \
+  HEDDLE_DECLARE_GROUP(nvshmemx_, put##BITS, get##BITS, void, _block, int pe) \
+  HEDDLE_DECLARE_GROUP_STRIDED(iput##BITS, iget##BITS, void, _warp)           \
   HEDDLE_DECLARE_GROUP_STRIDED(iput##BITS, iget##BITS, void, _block)
 HEDDLE_SIZES(HEDDLE_DECLARE_SIZED)
 #undef HEDDLE_DECLARE_SIZED
 
-HEDDLE_DECLARE_GROUP(putmem, getmem, void, _warp)
-HEDDLE_DECLARE_GROUP(putmem, getmem, void, _block)
+HEDDLE_DECLARE_GROUP(nvshmemx_, putmem, getmem, void, _warp, int pe)
+HEDDLE_DECLARE_GROUP(nvshmemx_, putmem, getmem, void, _block, int pe)
 #undef HEDDLE_DECLARE_GROUP
 #undef HEDDLE_DECLARE_GROUP_STRIDED
 
+/// As nvshmemx_signal_op.
+HEDDLE_DEVICE void nvshmemx_qp_signal_op(uint64_t* sig_addr, uint64_t signal, int sig_op, int pe,
+                                         nvshmemx_qp_handle_t qp_index);
 /// A counted put of the block. NVSHMEMX_ERROR_INVALID_VALUE as on the host; the same status in every thread.
 HEDDLE_DEVICE int nvshmemx_putmem_signal_counted_nbi_block(void* dest, const void* source, size_t bytes,
                                                            uint64_t* signal_addr, int pe);
@@ -59,6 +71,14 @@ HEDDLE_DEVICE int nvshmemx_putmem_signal_counted_nbi_block(void* dest, const voi
 /// As nvshmemx_flush, for all threads of the group.
 HEDDLE_DEVICE void nvshmemx_flush_warp(void);
 HEDDLE_DEVICE void nvshmemx_flush_block(void);
+/// As nvshmem_fence and nvshmem_quiet, for the puts of all threads of the group. Everything is ordered or complete,
+/// whatever `pe` (a PE, or NVSHMEMX_PE_ALL) and the `num_qps` handles say.
+HEDDLE_DEVICE void nvshmemx_qp_fence(int pe, nvshmemx_qp_handle_t* qp_handle, int num_qps);
+HEDDLE_DEVICE void nvshmemx_qp_fence_warp(int pe, nvshmemx_qp_handle_t* qp_handle, int num_qps);
+HEDDLE_DEVICE void nvshmemx_qp_fence_block(int pe, nvshmemx_qp_handle_t* qp_handle, int num_qps);
+HEDDLE_DEVICE void nvshmemx_qp_quiet(int pe, nvshmemx_qp_handle_t* qp_handle, int num_qps);
+HEDDLE_DEVICE void nvshmemx_qp_quiet_warp(int pe, nvshmemx_qp_handle_t* qp_handle, int num_qps);
+HEDDLE_DEVICE void nvshmemx_qp_quiet_block(int pe, nvshmemx_qp_handle_t* qp_handle, int num_qps);
 /// Collective, called by one group of each PE. What any thread of the groups has put or stored is complete and visible.
 HEDDLE_DEVICE void nvshmemx_barrier_all_warp(void);
 HEDDLE_DEVICE void nvshmemx_barrier_all_block(void);

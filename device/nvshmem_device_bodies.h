@@ -83,6 +83,21 @@ HEDDLE_HD_BODY void nvshmemx_flush(void) {}
 HEDDLE_D_BODY void nvshmemx_flush_warp(void) { heddle::device::WarpScope().sync(); }
 HEDDLE_D_BODY void nvshmemx_flush_block(void) { heddle::device::BlockScope().sync(); }
 
+// The group meets first, so that each member's own fence covers what the others have put.
+#define HEDDLE_QUEUE_ORDER(SUFFIX, SCOPE)                                         \
+  HEDDLE_D_BODY void nvshmemx_qp_fence##SUFFIX(int, nvshmemx_qp_handle_t*, int) { \
+    heddle::device::SCOPE().sync();                                               \
+    heddle::device::fence_release();                                              \
+  }                                                                               \
+  HEDDLE_D_BODY void nvshmemx_qp_quiet##SUFFIX(int, nvshmemx_qp_handle_t*, int) { \
+    heddle::device::SCOPE().sync();                                               \
+    heddle::device::fence_system();                                               \
+  }
+HEDDLE_QUEUE_ORDER(, ThreadScope)
+HEDDLE_QUEUE_ORDER(_warp, WarpScope)
+HEDDLE_QUEUE_ORDER(_block, BlockScope)
+#undef HEDDLE_QUEUE_ORDER
+
 // A barrier is a sync here: puts are stores, and both complete them.
 #define HEDDLE_MEET_ALL(SPACE, NAME, SCOPE) \
   SPACE void NAME(void) { heddle::device::meet_all<heddle::device::SCOPE>(#NAME); }
@@ -106,21 +121,39 @@ HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_team_sync_block, BlockScope)
 
 // ---- put and get
 
+// Macros end in the last parameters of the names: `int pe`, and for names of a queue its handle. What is mapped is
+// reached without a queue, so no handle is looked at.
+
 // All forms of one name: blocking and nbi, by thread, warp and block. ELEMENT: bytes of an element.
-#define HEDDLE_RMA_FORM(SPACE, PREFIX, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, SUFFIX, SCOPE)                        \
-  SPACE void PREFIX##PUT##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                       \
+#define HEDDLE_RMA_FORM(SPACE, PREFIX, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, SUFFIX, SCOPE, ...)                   \
+  SPACE void PREFIX##PUT##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__) {                  \
     heddle::device::put<heddle::device::SCOPE, BLOCKING>(#PREFIX #PUT #NBI #SUFFIX, dest, source, nelems * ELEMENT,  \
                                                          ELEMENT, pe);                                               \
   }                                                                                                                  \
-  SPACE void PREFIX##GET##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, int pe) {                       \
+  SPACE void PREFIX##GET##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__) {                  \
     heddle::device::get<heddle::device::SCOPE, BLOCKING>(#PREFIX #GET #NBI #SUFFIX, dest, source, nelems * ELEMENT,  \
                                                          ELEMENT, pe);                                               \
   }                                                                                                                  \
   SPACE void PREFIX##PUT##_signal##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, uint64_t* sig_addr,    \
-                                               uint64_t signal, int sig_op, int pe) {                                \
+                                               uint64_t signal, int sig_op, __VA_ARGS__) {                           \
     heddle::device::put_signal<heddle::device::SCOPE, BLOCKING>(                                                     \
         #PREFIX #PUT "_signal" #NBI #SUFFIX, dest, source, nelems * ELEMENT, ELEMENT, sig_addr, signal, sig_op, pe); \
   }
+#define HEDDLE_RMA_SCOPES(SPACE, PREFIX, GROUP, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, ...)                   \
+  HEDDLE_RMA_FORM(SPACE, PREFIX, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, , ThreadScope, __VA_ARGS__)           \
+  HEDDLE_RMA_FORM(HEDDLE_D_BODY, GROUP, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, _warp, WarpScope, __VA_ARGS__) \
+  HEDDLE_RMA_FORM(HEDDLE_D_BODY, GROUP, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, _block, BlockScope, __VA_ARGS__)
+#define HEDDLE_RMA_BODIES(SPACE, PREFIX, GROUP, PUT, GET, TYPE, ELEMENT, ...)           \
+  HEDDLE_RMA_SCOPES(SPACE, PREFIX, GROUP, PUT, GET, TYPE, ELEMENT, , true, __VA_ARGS__) \
+  HEDDLE_RMA_SCOPES(SPACE, PREFIX, GROUP, PUT, GET, TYPE, ELEMENT, _nbi, false, __VA_ARGS__)
+#define HEDDLE_ELEMENT_BODIES(SPACE, PREFIX, NAME, TYPE, ...)                                   \
+  SPACE void PREFIX##NAME##_p(TYPE* dest, const TYPE value, __VA_ARGS__) {                      \
+    heddle::device::store_relaxed(heddle::device::at_pe(#PREFIX #NAME "_p", dest, pe), value);  \
+  }                                                                                             \
+  SPACE TYPE PREFIX##NAME##_g(const TYPE* source, __VA_ARGS__) {                                \
+    return heddle::device::load_relaxed(heddle::device::at_pe(#PREFIX #NAME "_g", source, pe)); \
+  }
+
 #define HEDDLE_STRIDED_FORM(SPACE, PREFIX, IPUT, IGET, TYPE, ELEMENT, SUFFIX, SCOPE)                                 \
   SPACE void PREFIX##IPUT##SUFFIX(TYPE* dest, const TYPE* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems,       \
                                   int pe) {                                                                          \
@@ -130,36 +163,28 @@ HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_team_sync_block, BlockScope)
                                   int pe) {                                                                          \
     heddle::device::iget<heddle::device::SCOPE, ELEMENT>(#PREFIX #IGET #SUFFIX, dest, source, dst, sst, nelems, pe); \
   }
-#define HEDDLE_RMA_SCOPES(PUT, GET, TYPE, ELEMENT, NBI, BLOCKING)                                     \
-  HEDDLE_RMA_FORM(HEDDLE_HD_BODY, nvshmem_, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, , ThreadScope)    \
-  HEDDLE_RMA_FORM(HEDDLE_D_BODY, nvshmemx_, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, _warp, WarpScope) \
-  HEDDLE_RMA_FORM(HEDDLE_D_BODY, nvshmemx_, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, _block, BlockScope)
-#define HEDDLE_RMA_BODIES(PUT, GET, TYPE, ELEMENT)   \
-  HEDDLE_RMA_SCOPES(PUT, GET, TYPE, ELEMENT, , true) \
-  HEDDLE_RMA_SCOPES(PUT, GET, TYPE, ELEMENT, _nbi, false)
 #define HEDDLE_STRIDED_BODIES(IPUT, IGET, TYPE, ELEMENT)                                     \
   HEDDLE_STRIDED_FORM(HEDDLE_HD_BODY, nvshmem_, IPUT, IGET, TYPE, ELEMENT, , ThreadScope)    \
   HEDDLE_STRIDED_FORM(HEDDLE_D_BODY, nvshmemx_, IPUT, IGET, TYPE, ELEMENT, _warp, WarpScope) \
   HEDDLE_STRIDED_FORM(HEDDLE_D_BODY, nvshmemx_, IPUT, IGET, TYPE, ELEMENT, _block, BlockScope)
 
-#define HEDDLE_TYPED_BODIES(NAME, TYPE)                                                           \
-  HEDDLE_RMA_BODIES(NAME##_put, NAME##_get, TYPE, sizeof(TYPE))                                   \
-  HEDDLE_STRIDED_BODIES(NAME##_iput, NAME##_iget, TYPE, sizeof(TYPE))                             \
-  HEDDLE_HD_BODY void nvshmem_##NAME##_p(TYPE* dest, const TYPE value, int pe) {                  \
-    heddle::device::store_relaxed(heddle::device::at_pe("nvshmem_" #NAME "_p", dest, pe), value); \
-  }                                                                                               \
-  HEDDLE_HD_BODY TYPE nvshmem_##NAME##_g(const TYPE* src, int pe) {                               \
-    return heddle::device::load_relaxed(heddle::device::at_pe("nvshmem_" #NAME "_g", src, pe));   \
-  }
+#define HEDDLE_TYPED_BODIES(NAME, TYPE)                                                                            \
+  HEDDLE_RMA_BODIES(HEDDLE_HD_BODY, nvshmem_, nvshmemx_, NAME##_put, NAME##_get, TYPE, sizeof(TYPE), int pe)       \
+  HEDDLE_RMA_BODIES(HEDDLE_D_BODY, nvshmemx_qp_, nvshmemx_qp_, NAME##_put, NAME##_get, TYPE, sizeof(TYPE), int pe, \
+                    nvshmemx_qp_handle_t)                                                                          \
+  HEDDLE_ELEMENT_BODIES(HEDDLE_HD_BODY, nvshmem_, NAME, TYPE, int pe)                                              \
+  HEDDLE_ELEMENT_BODIES(HEDDLE_D_BODY, nvshmemx_qp_, NAME, TYPE, int pe, nvshmemx_qp_handle_t)                     \
+  HEDDLE_STRIDED_BODIES(NAME##_iput, NAME##_iget, TYPE, sizeof(TYPE))
 HEDDLE_RMA_TYPES(HEDDLE_TYPED_BODIES)
 #undef HEDDLE_TYPED_BODIES
+#undef HEDDLE_ELEMENT_BODIES
 
-#define HEDDLE_SIZED_BODIES(BITS)                           \
-  HEDDLE_RMA_BODIES(put##BITS, get##BITS, void, (BITS / 8)) \
+#define HEDDLE_SIZED_BODIES(BITS)                                                                        \
+  HEDDLE_RMA_BODIES(HEDDLE_HD_BODY, nvshmem_, nvshmemx_, put##BITS, get##BITS, void, (BITS / 8), int pe) \
   HEDDLE_STRIDED_BODIES(iput##BITS, iget##BITS, void, (BITS / 8))
 HEDDLE_SIZES(HEDDLE_SIZED_BODIES)
 #undef HEDDLE_SIZED_BODIES
-HEDDLE_RMA_BODIES(putmem, getmem, void, 1)
+HEDDLE_RMA_BODIES(HEDDLE_HD_BODY, nvshmem_, nvshmemx_, putmem, getmem, void, 1, int pe)
 #undef HEDDLE_RMA_BODIES
 #undef HEDDLE_STRIDED_BODIES
 #undef HEDDLE_RMA_SCOPES
@@ -168,11 +193,14 @@ HEDDLE_RMA_BODIES(putmem, getmem, void, 1)
 
 // ---- signals
 
-HEDDLE_HD_BODY void nvshmemx_signal_op(uint64_t* sig_addr, uint64_t signal, int sig_op, int pe) {
-  heddle::device::check_argument("nvshmemx_signal_op", sig_op == NVSHMEM_SIGNAL_SET || sig_op == NVSHMEM_SIGNAL_ADD, pe,
-                                 sig_addr);
-  heddle::device::signal_relaxed(heddle::device::at_pe("nvshmemx_signal_op", sig_addr, pe), signal, sig_op);
-}
+#define HEDDLE_SIGNAL_OP(SPACE, NAME, ...)                                                                             \
+  SPACE void NAME(uint64_t* sig_addr, uint64_t signal, int sig_op, __VA_ARGS__) {                                      \
+    heddle::device::check_argument(#NAME, sig_op == NVSHMEM_SIGNAL_SET || sig_op == NVSHMEM_SIGNAL_ADD, pe, sig_addr); \
+    heddle::device::signal_relaxed(heddle::device::at_pe(#NAME, sig_addr, pe), signal, sig_op);                        \
+  }
+HEDDLE_SIGNAL_OP(HEDDLE_HD_BODY, nvshmemx_signal_op, int pe)
+HEDDLE_SIGNAL_OP(HEDDLE_D_BODY, nvshmemx_qp_signal_op, int pe, nvshmemx_qp_handle_t)
+#undef HEDDLE_SIGNAL_OP
 HEDDLE_HD_BODY uint64_t nvshmem_signal_fetch(uint64_t* sig_addr) { return heddle::device::load_acquire(sig_addr); }
 HEDDLE_HD_BODY uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val) {
   return heddle::device::wait_for_signal("nvshmem_signal_wait_until", sig_addr, cmp, cmp_val);

@@ -101,14 +101,14 @@ enum nvshmem_team_ids {
   NVSHMEM_TEAM_INDEX_MAX = INT_MAX
 };
 
-enum nvshmem_pe_index { NVSHMEM_PE_INVALID = -1, NVSHMEMX_PE_ANY = 1 << 15, NVSHMEMX_PE_ALL = 1 << 15 };
+typedef enum { NVSHMEM_PE_INVALID = -1, NVSHMEMX_PE_ANY = 1 << 15, NVSHMEMX_PE_ALL = 1 << 15 } nvshmem_pe_index_t;
 
-enum nvshmemx_qp_index {
+typedef enum {
   NVSHMEMX_QP_HOST = 0,
   NVSHMEMX_QP_DEFAULT = 1,
   NVSHMEMX_QP_ANY = INT_MAX,
   NVSHMEMX_QP_ALL = INT_MAX
-};
+} nvshmemx_qp_handle_index_t;
 
 typedef enum {
   NVSHMEMX_SMEM_RECOMMENDED = 0,

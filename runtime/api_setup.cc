@@ -1,4 +1,4 @@
-// Set-up and end of the C API: init in its forms, finalize, global_exit, unique ids, versions, and heddle.h.
+// Set-up and end of the C API: init in its forms, finalize, global_exit, unique ids, queues, versions, and heddle.h.
 #include <fcntl.h>
 #include <pthread.h>
 #include <strings.h>
@@ -305,6 +305,20 @@ void finalize(const char* call) {
 
 int report_code(const char* call, const Status& status) { return report(call, status).nvshmem_code(); }
 
+/// Handles of the default queue, in memory that the program gives back with free().
+Status create_queues(int count, nvshmemx_qp_handle_t** handles) {
+  if (handles == nullptr) return error(Code::kInvalidValue, "out_qp_array is NULL; pass where the array is to be put");
+  if (count < 0) return error(Code::kInvalidValue, "num_qps is %d; ask for a number of queues from 0 on", count);
+  if (count == 0) return Status::ok();
+  const size_t bytes = static_cast<size_t>(count) * sizeof **handles;
+  *handles = static_cast<nvshmemx_qp_handle_t*>(std::malloc(bytes));
+  if (*handles == nullptr) {
+    return error(Code::kOutOfMemory, "no memory for %d handles of queues (%zu bytes); ask for fewer", count, bytes);
+  }
+  std::fill_n(*handles, count, NVSHMEMX_QP_DEFAULT);
+  return Status::ok();
+}
+
 }  // namespace
 
 void report_no_world(const char* call) {
@@ -426,6 +440,14 @@ void nvshmem_global_exit(int status) {
     }
   }
   std::exit(status);
+}
+
+// ---- queues
+
+int nvshmemx_qp_create(int num_qps, nvshmemx_qp_handle_t** out_qp_array) {
+  if (out_qp_array != nullptr) *out_qp_array = nullptr;
+  if (heddle::world() == nullptr) return report_no_world(__func__), heddle::kNoWorldCode;
+  return heddle::report_code(__func__, heddle::create_queues(num_qps, out_qp_array));
 }
 
 // ---- queries

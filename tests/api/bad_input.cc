@@ -93,6 +93,10 @@ void outside_a_world(const char* when) {
         {"nvshmem_barrier", when});
   fails("team_n_pes", [] { that(nvshmem_team_n_pes(NVSHMEM_TEAM_WORLD) == -1, "team outside"); }, {when});
   fails("query_thread", [&] { nvshmem_query_thread(&provided); }, {"nvshmem_query_thread", when});
+  nvshmemx_qp_handle_t* queues = nullptr;
+  fails("qp_create", [&] { that(nvshmemx_qp_create(1, &queues) == NVSHMEMX_ERROR_INTERNAL, "qp_create outside"); },
+        {"nvshmemx_qp_create", when});
+  that(queues == nullptr, "no queues outside");
   fails("region", [&] { that(nvshmemx_region_start(&region, nullptr) == NVSHMEMX_ERROR_INTERNAL, "region outside"); },
         {"nvshmemx_region_start", when});
   fails("region", [&] { that(nvshmemx_region_is_active(0, &active) == NVSHMEMX_ERROR_INTERNAL, "region outside"); },
@@ -316,6 +320,13 @@ void bad_calls_of_the_rest() {
   fails("a region inside a region", [&] { that(nvshmemx_region_start(&inner, nullptr) == invalid, "code"); }, {"open"});
   succeeds("region stop", [&] { return nvshmemx_region_stop(region) == 0; });
   fails("region stop twice", [&] { that(nvshmemx_region_stop(region) == invalid, "code"); }, {"nvshmemx_region_stop"});
+
+  nvshmemx_qp_handle_t here = 0;
+  nvshmemx_qp_handle_t* queues = &here;
+  fails("minus one queue", [&] { that(nvshmemx_qp_create(-1, &queues) == invalid, "code"); }, {"num_qps", "-1"});
+  that(queues == nullptr, "no queues: no array");
+  fails("queues to nowhere", [=] { that(nvshmemx_qp_create(1, nullptr) == invalid, "code"); },
+        {"out_qp_array", "NULL"});
 
   fails("team 42", [] { that(nvshmem_team_n_pes(42) == -1, "team_n_pes"); }, {"nvshmem_team_n_pes", "42"});
   fails("team 4", [] { that(nvshmem_team_my_pe(4) == -1, "team_my_pe"); }, {"team 4"});

@@ -1,5 +1,7 @@
-// The names that are there once: set-up, queries, memory, signals, order, teams, regions; part of call_every_name.
+// The names that are there once: set-up, queries, memory, signals, order, teams, regions, queues; part of
+// call_every_name.
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -94,6 +96,17 @@ void test_regions() {
   that(nvshmemx_region_start(&second, &attrs) == 0 && second != first, "region_start with a hint");
   that(nvshmemx_region_is_active(NVSHMEMX_REGION_HINT_BATCH_RMA, &active) == 0 && active == 1, "region with the hint");
   that(nvshmemx_region_stop(second) == 0, "region_stop of the second");
+}
+
+void test_queues() {
+  nvshmemx_qp_handle_t* queues = nullptr;
+  that(nvshmemx_qp_create(3, &queues) == 0 && queues != nullptr, "qp_create");
+  for (int i = 0; i < 3 && queues != nullptr; ++i) that(queues[i] == NVSHMEMX_QP_DEFAULT, "the default queue");
+  nvshmemx_qp_handle_t* more = nullptr;
+  that(nvshmemx_qp_create(1, &more) == 0 && more != nullptr && more != queues, "qp_create again");
+  std::free(more);
+  std::free(queues);
+  that(nvshmemx_qp_create(0, &queues) == 0 && queues == nullptr, "qp_create of none");
 }
 
 void test_signals() {
@@ -241,6 +254,7 @@ void test_the_rest() {
   test_memory();
   test_registration();
   test_regions();
+  test_queues();
   test_signals();
   test_order();
   test_teams();
