@@ -294,5 +294,11 @@ HEDDLE_DEVICE HEDDLE_INLINE uint64_t grid_id() {
   asm volatile("mov.u64 %0, %%gridid;" : "=l"(id));
   return id;
 }
+/// Bytes of shared memory that a block of this kernel has, static and dynamic, without the system's own.
+HEDDLE_DEVICE HEDDLE_INLINE uint32_t shared_memory_size() {
+  uint32_t bytes;
+  asm("mov.u32 %0, %%total_smem_size;" : "=r"(bytes));
+  return bytes;
+}
 
 }  // namespace heddle::device

@@ -77,6 +77,9 @@ HEDDLE_DEVICE HEDDLE_INLINE void drop_slot_if_unused(BlockSlot* slot) {
 
 // ---- donated shared memory
 
+/// Whether the block could have donated anything: what it has of shared memory, static and dynamic, is enough.
+HEDDLE_DEVICE HEDDLE_INLINE bool can_have_given_smem() { return shared_memory_size() >= kBarrierBytes; }
+
 /// What the calling block has donated; no bytes: nothing.
 struct GivenSmem {
   uint32_t at, bytes;

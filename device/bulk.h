@@ -133,9 +133,12 @@ HEDDLE_DEVICE HEDDLE_OUTLINE void copy_by_bulk(const Scope scope, char* destinat
   // twice as long: through shared memory and out of it.
   const auto vectors = static_cast<uint32_t>(scope.size() * Sides::kInFlight * sizeof(Vector));
   const uint32_t least_smem = device_state().tma_policy == 1 ? 2 * vectors : 0;
-  scope.sync();
-  const bool done = scope.rank() == 0 && bulk_copy(destination, source, bytes, kStageBits, least_smem);
-  if (scope.any(done)) return;
+  // Kernels that donate nothing mostly have no shared memory: then they do not have to look for it.
+  if (can_have_given_smem()) {
+    scope.sync();
+    const bool done = scope.rank() == 0 && bulk_copy(destination, source, bytes, kStageBits, least_smem);
+    if (scope.any(done)) return;
+  }
 #endif
   copy_any<Sides>(scope, destination, source, bytes);
 }
