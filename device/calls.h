@@ -7,7 +7,8 @@
 // covers the whole group's stores.
 //
 // Define HEDDLE_CHECK=1 to have every call check its arguments: PE in range, addresses in the heap, natural alignment,
-// known operators. A wrong call is recorded with its name, block and thread, and ends its threads.
+// known operators. A wrong call is recorded with its name, block and thread, and ends its threads. Barriers then look
+// whether a thread of their grid has failed, and end instead of announcing a group that is not whole.
 #pragma once
 
 #include "device/failure.h"
@@ -18,34 +19,54 @@
 #include "device/sync.h"
 #include "device/wait.h"
 
-#if !defined(HEDDLE_CHECK)
-#define HEDDLE_CHECK 0
-#endif
-
 #if defined(__CUDA_ARCH__)
 namespace heddle::device {
+
+/// Ends the thread when there is no world. Waits and barriers ask in every build, as they would never end; other calls
+/// in checking builds.
+HEDDLE_DEVICE HEDDLE_INLINE void require_world(const char* call, const void* address = nullptr) {
+  if (HEDDLE_UNLIKELY(device_state().view.n_pes == 0)) give_up(call, DeviceError::kNotInitialized, -1, address, 0);
+}
+HEDDLE_DEVICE HEDDLE_INLINE void check_world(const char* call) {
+  if constexpr (HEDDLE_CHECK != 0) require_world(call);
+}
 
 /// Ends the thread when the arguments are wrong, in checking builds.
 HEDDLE_DEVICE HEDDLE_INLINE void check(const char* call, const void* address, uint64_t bytes, int pe,
                                        uint32_t alignment) {
   if constexpr (HEDDLE_CHECK != 0) {
     const HeapView& view = device_state().view;
-    DeviceError error = DeviceError::kNone;
-    if (view.n_pes == 0) {
-      error = DeviceError::kNotInitialized;
-    } else if (!is_pe(view, pe)) {
-      error = DeviceError::kBadPe;
-    } else if (!in_heap(view, address, bytes)) {
-      error = DeviceError::kBadAddress;
-    } else if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
-      error = DeviceError::kBadAlignment;
+    require_world(call, address);
+    if (!is_pe(view, pe)) give_up(call, DeviceError::kBadPe, pe, address, static_cast<uint64_t>(view.n_pes));
+    if (!in_heap(view, address, bytes)) give_up(call, DeviceError::kBadAddress, pe, address, bytes);
+    if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
+      give_up(call, DeviceError::kBadAlignment, pe, address, alignment);
     }
-    if (error != DeviceError::kNone) give_up(call, error, pe, address, bytes);
   }
 }
-HEDDLE_DEVICE HEDDLE_INLINE void check_argument(const char* call, bool good, int pe, const void* address) {
+/// The same for an object of this PE.
+HEDDLE_DEVICE HEDDLE_INLINE void check_own(const char* call, const void* address, uint64_t bytes, uint32_t alignment) {
+  check(call, address, bytes, device_state().view.my_pe, alignment);
+}
+HEDDLE_DEVICE HEDDLE_INLINE void check_signal_op(const char* call, int op, int pe, const void* address) {
   if constexpr (HEDDLE_CHECK != 0) {
-    if (!good) give_up(call, DeviceError::kBadArgument, pe, address, 0);
+    if (op == kSignalSet || op == kSignalAdd) return;
+    give_up(call, DeviceError::kBadSignalOp, pe, address, static_cast<uint64_t>(op));
+  }
+}
+HEDDLE_DEVICE HEDDLE_INLINE void check_strides(const char* call, ptrdiff_t dst, ptrdiff_t sst, int pe,
+                                               const void* address) {
+  if constexpr (HEDDLE_CHECK != 0) {
+    if (dst >= 1 && sst >= 1) return;
+    give_up(call, DeviceError::kBadStride, pe, address, static_cast<uint64_t>(dst < 1 ? dst : sst));
+  }
+}
+/// Arguments of wait and test.
+template <class T>
+HEDDLE_DEVICE HEDDLE_INLINE void check_compare(const char* call, const T* variables, size_t count, int cmp) {
+  if constexpr (HEDDLE_CHECK != 0) {
+    if (count > 0) check_own(call, variables, count * sizeof(T), sizeof(T));
+    if (cmp < 0 || cmp > 5) give_up(call, DeviceError::kBadCompare, -1, variables, static_cast<uint64_t>(cmp));
   }
 }
 
@@ -94,7 +115,7 @@ template <class Scope, bool kBlocking>
 HEDDLE_DEVICE HEDDLE_INLINE void put(const char* call, void* dest, const void* source, size_t bytes, uint32_t element,
                                      int pe) {
   const Scope scope;
-  char* const remote = at_pe(call, dest, bytes, pe, element);
+  char* const remote = at_pe(call, dest, bytes, pe, min(element, 8));
   if (kBlocking) scope.sync();
   scope_copy<ToPeer, kBlocking>(scope, remote, source, bytes);
   scope.sync();
@@ -104,7 +125,7 @@ template <class Scope, bool kBlocking>
 HEDDLE_DEVICE HEDDLE_INLINE void get(const char* call, void* dest, const void* source, size_t bytes, uint32_t element,
                                      int pe) {
   const Scope scope;
-  const char* const remote = at_pe(call, source, bytes, pe, element);
+  const char* const remote = at_pe(call, source, bytes, pe, min(element, 8));
   if (kBlocking) scope.sync();
   scope_copy<FromPeer, kBlocking>(scope, dest, remote, bytes);
   scope.sync();
@@ -146,14 +167,14 @@ HEDDLE_DEVICE HEDDLE_INLINE void strided(const Scope& scope, void* dest, const v
 template <class Scope, int kBytes>
 HEDDLE_DEVICE HEDDLE_INLINE void iput(const char* call, void* dest, const void* source, ptrdiff_t dst, ptrdiff_t sst,
                                       size_t count, int pe) {
-  check_argument(call, dst >= 1 && sst >= 1, pe, dest);
+  check_strides(call, dst, sst, pe, dest);
   strided<ToPeer, Scope, kBytes>(Scope(), at_pe(call, dest, span_of(dst, count, kBytes), pe, min(kBytes, 8)), source,
                                  dst, sst, count);
 }
 template <class Scope, int kBytes>
 HEDDLE_DEVICE HEDDLE_INLINE void iget(const char* call, void* dest, const void* source, ptrdiff_t dst, ptrdiff_t sst,
                                       size_t count, int pe) {
-  check_argument(call, dst >= 1 && sst >= 1, pe, source);
+  check_strides(call, dst, sst, pe, source);
   strided<FromPeer, Scope, kBytes>(Scope(), dest, at_pe(call, source, span_of(sst, count, kBytes), pe, min(kBytes, 8)),
                                    dst, sst, count);
 }
@@ -165,9 +186,9 @@ template <class Scope, bool kBlocking>
 HEDDLE_DEVICE HEDDLE_INLINE void put_signal(const char* call, void* dest, const void* source, size_t bytes,
                                             uint32_t element, uint64_t* sig_addr, uint64_t signal, int sig_op, int pe) {
   const Scope scope;
-  char* const remote = at_pe(call, dest, bytes, pe, element);
+  char* const remote = at_pe(call, dest, bytes, pe, min(element, 8));
   uint64_t* const remote_signal = at_pe(call, sig_addr, pe);
-  check_argument(call, sig_op == kSignalSet || sig_op == kSignalAdd, pe, sig_addr);
+  check_signal_op(call, sig_op, pe, sig_addr);
   if (kBlocking) scope.sync();
   scope_copy<ToPeer, true>(scope, remote, source, bytes);
   scope.sync();
@@ -175,6 +196,8 @@ HEDDLE_DEVICE HEDDLE_INLINE void put_signal(const char* call, void* dest, const 
 }
 
 HEDDLE_DEVICE inline uint64_t wait_for_signal(const char* call, const uint64_t* signal, int cmp, uint64_t reference) {
+  require_world(call, signal);
+  check_compare(call, signal, 1, cmp);
   WaitPause pause(call, signal);
   while (true) {
     const uint64_t value = load_acquire(signal);
@@ -184,20 +207,33 @@ HEDDLE_DEVICE inline uint64_t wait_for_signal(const char* call, const uint64_t* 
 }
 
 HEDDLE_DEVICE inline void wait_for_counter(const char* call, const uint64_t* counter, uint64_t expected) {
+  require_world(call, counter);
+  check_own(call, counter, sizeof *counter, 256);
   WaitPause pause(call, counter);
   while (!counter_reached(load_acquire(counter), expected)) {
     if (!pause()) exit_thread();
   }
 }
 
-/// Status as NVSHMEMX_*: 0, or 1 for arguments that are wrong; the same in every thread.
-HEDDLE_DEVICE inline int put_counted(void* dest, const void* source, size_t bytes, uint64_t* counter, int pe) {
+/// Status as NVSHMEMX_*: 0, or 1 for arguments that are wrong; the same in every thread. Checking builds record what is
+/// wrong and end the threads.
+HEDDLE_DEVICE inline int put_counted(const char* call, void* dest, const void* source, size_t bytes, uint64_t* counter,
+                                     int pe) {
   const HeapView& view = device_state().view;
+  check(call, dest, bytes, pe, kVectorBytes);
+  check(call, counter, sizeof *counter, pe, 256);
   const uint64_t to = heap_offset(view, dest), count_at = heap_offset(view, counter);
   const bool good = is_pe(view, pe) && in_heap(view, dest, bytes) && in_heap(view, counter, sizeof *counter) &&
                     source != nullptr && (to | reinterpret_cast<uintptr_t>(source) | bytes) % kVectorBytes == 0 &&
                     count_at % 256 == 0 && (count_at + sizeof *counter <= to || count_at >= to + bytes);
-  if (!good) return 1;
+  if (!good) {
+    if constexpr (HEDDLE_CHECK != 0) {
+      const bool apart = count_at + sizeof *counter <= to || count_at >= to + bytes;
+      if (!apart) give_up(call, DeviceError::kOverlap, pe, counter, bytes);
+      give_up(call, DeviceError::kBadArgument, pe, source, bytes);
+    }
+    return 1;
+  }
   if (bytes == 0) return 0;
   const BlockScope scope;
   copy_vectors<ToPeer>(scope, reinterpret_cast<Vector*>(translate(view, static_cast<char*>(dest), pe)),
@@ -223,12 +259,16 @@ HEDDLE_DEVICE HEDDLE_INLINE T fetch_add(T* remote, T value) {
 template <class T, class References>
 HEDDLE_DEVICE inline void wait_all(const char* call, const T* ivars, size_t count, const int* status, int cmp,
                                    References references) {
+  require_world(call, ivars);
+  check_compare(call, ivars, count, cmp);
   WaitPause pause(call, ivars);
   if (!wait_until_all(ivars, count, status, cmp, references, pause)) exit_thread();
 }
 template <class T, class References>
 HEDDLE_DEVICE inline size_t wait_any(const char* call, const T* ivars, size_t count, const int* status, int cmp,
                                      References references) {
+  require_world(call, ivars);
+  check_compare(call, ivars, count, cmp);
   WaitPause pause(call, ivars);
   const size_t index = wait_until_any(ivars, count, status, cmp, references, pause);
   if (index == kNone && !empty_set(count, status)) exit_thread();
@@ -237,6 +277,8 @@ HEDDLE_DEVICE inline size_t wait_any(const char* call, const T* ivars, size_t co
 template <class T, class References>
 HEDDLE_DEVICE inline size_t wait_some(const char* call, const T* ivars, size_t count, size_t* indices,
                                       const int* status, int cmp, References references) {
+  require_world(call, ivars);
+  check_compare(call, ivars, count, cmp);
   WaitPause pause(call, ivars);
   const size_t found = wait_until_some(ivars, count, indices, status, cmp, references, pause);
   if (found == 0 && !empty_set(count, status)) exit_thread();
@@ -280,12 +322,18 @@ HEDDLE_DEVICE inline TeamView team_view(int team) {
 /// barrier and sync of all PEs by a group; a wait that gives up ends its threads.
 template <class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call) {
-  if (!barrier_of_all(call, Scope())) exit_thread();
+  const Scope scope;
+  if constexpr (HEDDLE_CHECK != 0) {
+    scope.sync();  // with the threads that are left: those that have failed said so before they ended
+    if (scope.any(grid_has_failed())) exit_thread();
+  }
+  if (!barrier_of_all(call, scope)) exit_thread();
 }
 
 /// barrier and sync of a team. Status as NVSHMEMX_*: 1 for no such team, 3 for teams that kernels cannot meet in yet.
 template <class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE int meet_team(const char* call, int team) {
+  require_world(call);
   const TeamView view = team_view(team);
   if (view.size == 0) return 1;
   if (view.size == device_state().view.n_pes) {

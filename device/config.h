@@ -28,6 +28,12 @@ typedef uint64_t uintptr_t;
 #include <cstring>
 #endif
 
+#if !defined(HEDDLE_CHECK)
+#define HEDDLE_CHECK 0  // 1: every call in kernels checks its arguments (calls.h)
+#elif HEDDLE_CHECK != 0 && !defined(__CUDACC_RTC__)
+#include <cstdio>
+#endif
+
 #if defined(__CUDACC__)
 #define HEDDLE_HD __host__ __device__
 #define HEDDLE_DEVICE __device__

@@ -2,8 +2,8 @@
 //
 // Nothing traps: a trap would destroy the context, and with it the data of every other stream. A thread that gives up
 // writes the first failure of the process into the record and exits; barriers of its block no longer count it, so that
-// the block's other threads come to their own end. What the kernel has computed then is not to be used: the host finds
-// the record.
+// the block's other threads come to their own end, and waits of its grid end too. What the kernel has computed then is
+// not to be used: the host finds the record.
 #pragma once
 
 #include "device/access.h"
@@ -12,25 +12,40 @@
 #if defined(__CUDA_ARCH__)
 namespace heddle::device {
 
-/// Writes a failure of `call` into the record unless there is one already.
+/// Writes a failure of `call` into the record unless there is one already, and remembers the grid as failed. Without a
+/// world the record is the unit's own, which init finds; checking builds print a line as well.
 HEDDLE_DEVICE HEDDLE_OUTLINE void record_failure(const char* call, DeviceError error, int pe, const void* address,
                                                  uint64_t bytes) {
-  DeviceErrorRecord* const record = device_state().errors;
-  if (record == nullptr || atomic_compare_exchange(&record->claimed, 0u, 1u) != 0) return;
+  DeviceErrorRecord* const shared = device_state().errors;
+  DeviceErrorRecord* const record = shared != nullptr ? shared : own_record();
+  const uint64_t grid = grid_id();
+  store_relaxed(&record->failed_grids[grid % kFailedGrids], grid + 1);  // alone: who sees it only ends
+  fence_system();  // for barriers that this thread will be missing from: see meet_all
+  if (atomic_compare_exchange(&record->claimed, 0u, 1u) != 0) return;
   record->error = static_cast<uint32_t>(error);
   record->pe = pe;
   record->address = reinterpret_cast<uint64_t>(address);
   record->bytes = bytes;
-  record->block[0] = blockIdx.x;
-  record->block[1] = blockIdx.y;
-  record->block[2] = blockIdx.z;
-  record->thread[0] = threadIdx.x;
-  record->thread[1] = threadIdx.y;
-  record->thread[2] = threadIdx.z;
+  record->grid = grid;
+  const auto keep = [](uint32_t(&to)[3], uint32_t x, uint32_t y, uint32_t z) {
+    to[0] = x;
+    to[1] = y;
+    to[2] = z;
+  };
+  keep(record->block, blockIdx.x, blockIdx.y, blockIdx.z);
+  keep(record->thread, threadIdx.x, threadIdx.y, threadIdx.z);
+  keep(record->blocks, gridDim.x, gridDim.y, gridDim.z);
+  keep(record->threads, blockDim.x, blockDim.y, blockDim.z);
   size_t i = 0;
   for (; i + 1 < sizeof record->call && call[i] != 0; ++i) record->call[i] = call[i];
   record->call[i] = 0;
   store_release(&record->complete, 1u);  // with the rest of the record
+#if HEDDLE_CHECK != 0
+  if (shared == nullptr) {
+    printf("heddle: error: a kernel's %s (block %u,%u,%u, thread %u,%u,%u): called outside init and finalize\n", call,
+           blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+  }
+#endif
 }
 
 /// record_failure, then the end of the calling thread.
@@ -40,8 +55,15 @@ HEDDLE_DEVICE HEDDLE_INLINE void give_up(const char* call, DeviceError error, in
   exit_thread();
 }
 
-/// The pause of one wait in a kernel. Looks go at full speed; every kLooks-th asks whether a PE was lost (a read of
-/// host memory) or the time is up.
+/// Whether a thread of the calling grid has failed lately. A read of host memory.
+HEDDLE_DEVICE HEDDLE_INLINE bool grid_has_failed() {
+  const uint64_t grid = grid_id();
+  const DeviceErrorRecord* const record = device_state().errors;
+  return record != nullptr && load_relaxed(&record->failed_grids[grid % kFailedGrids]) == grid + 1;
+}
+
+/// The pause of one wait in a kernel. Looks go at full speed; every kLooks-th asks whether a PE was lost or this grid
+/// has failed (reads of host memory), or the time is up.
 class WaitPause {
  public:
   /// `pe`: the one waited for, -1 when the wait names none.
@@ -59,6 +81,11 @@ class WaitPause {
   static HEDDLE_DEVICE __attribute__((noinline)) uint64_t look_around(const char* call, const void* variable, int pe,
                                                                       uint64_t started) {
     const DeviceState& state = device_state();
+    if (state.view.n_pes == 0) {  // finalize has come meanwhile
+      record_failure(call, DeviceError::kNotInitialized, pe, variable, 0);
+      return 0;
+    }
+    if (grid_has_failed()) return 0;  // one record for each
     if (state.poison != nullptr) {
       const uint32_t lost = load_relaxed(state.poison);
       if (lost != 0) {

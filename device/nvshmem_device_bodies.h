@@ -76,8 +76,14 @@ HEDDLE_D_BODY void nvshmemx_release_smem(void) { heddle::device::release_smem();
 
 // ---- order and synchronisation
 
-HEDDLE_HD_BODY void nvshmem_fence(void) { heddle::device::fence_release(); }
-HEDDLE_HD_BODY void nvshmem_quiet(void) { heddle::device::fence_system(); }
+HEDDLE_HD_BODY void nvshmem_fence(void) {
+  heddle::device::check_world("nvshmem_fence");
+  heddle::device::fence_release();
+}
+HEDDLE_HD_BODY void nvshmem_quiet(void) {
+  heddle::device::check_world("nvshmem_quiet");
+  heddle::device::fence_system();
+}
 /// Sources have been read when a put returns.
 HEDDLE_HD_BODY void nvshmemx_flush(void) {}
 HEDDLE_D_BODY void nvshmemx_flush_warp(void) { heddle::device::WarpScope().sync(); }
@@ -193,29 +199,34 @@ HEDDLE_RMA_BODIES(HEDDLE_HD_BODY, nvshmem_, nvshmemx_, putmem, getmem, void, 1, 
 
 // ---- signals
 
-#define HEDDLE_SIGNAL_OP(SPACE, NAME, ...)                                                                             \
-  SPACE void NAME(uint64_t* sig_addr, uint64_t signal, int sig_op, __VA_ARGS__) {                                      \
-    heddle::device::check_argument(#NAME, sig_op == NVSHMEM_SIGNAL_SET || sig_op == NVSHMEM_SIGNAL_ADD, pe, sig_addr); \
-    heddle::device::signal_relaxed(heddle::device::at_pe(#NAME, sig_addr, pe), signal, sig_op);                        \
+#define HEDDLE_SIGNAL_OP(SPACE, NAME, ...)                                                      \
+  SPACE void NAME(uint64_t* sig_addr, uint64_t signal, int sig_op, __VA_ARGS__) {               \
+    heddle::device::check_signal_op(#NAME, sig_op, pe, sig_addr);                               \
+    heddle::device::signal_relaxed(heddle::device::at_pe(#NAME, sig_addr, pe), signal, sig_op); \
   }
 HEDDLE_SIGNAL_OP(HEDDLE_HD_BODY, nvshmemx_signal_op, int pe)
 HEDDLE_SIGNAL_OP(HEDDLE_D_BODY, nvshmemx_qp_signal_op, int pe, nvshmemx_qp_handle_t)
 #undef HEDDLE_SIGNAL_OP
-HEDDLE_HD_BODY uint64_t nvshmem_signal_fetch(uint64_t* sig_addr) { return heddle::device::load_acquire(sig_addr); }
+HEDDLE_HD_BODY uint64_t nvshmem_signal_fetch(uint64_t* sig_addr) {
+  heddle::device::check_own("nvshmem_signal_fetch", sig_addr, sizeof *sig_addr, sizeof *sig_addr);
+  return heddle::device::load_acquire(sig_addr);
+}
 HEDDLE_HD_BODY uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val) {
   return heddle::device::wait_for_signal("nvshmem_signal_wait_until", sig_addr, cmp, cmp_val);
 }
 HEDDLE_D_BODY int nvshmemx_putmem_signal_counted_nbi_block(void* dest, const void* source, size_t bytes,
                                                            uint64_t* signal_addr, int pe) {
-  return heddle::device::put_counted(dest, source, bytes, signal_addr, pe);
+  return heddle::device::put_counted("nvshmemx_putmem_signal_counted_nbi_block", dest, source, bytes, signal_addr, pe);
 }
 HEDDLE_HD_BODY uint64_t nvshmemx_signal_counted_load(const uint64_t* signal_addr) {
+  heddle::device::check_own("nvshmemx_signal_counted_load", signal_addr, sizeof *signal_addr, 256);
   return heddle::device::load_relaxed(signal_addr);
 }
 HEDDLE_HD_BODY void nvshmemx_signal_counted_wait_until(const uint64_t* signal_addr, uint64_t expected) {
   heddle::device::wait_for_counter("nvshmemx_signal_counted_wait_until", signal_addr, expected);
 }
 HEDDLE_HD_BODY void nvshmemx_signal_counted_reset(uint64_t* signal_addr) {
+  heddle::device::check_own("nvshmemx_signal_counted_reset", signal_addr, sizeof *signal_addr, 256);
   heddle::device::store_relaxed(signal_addr, uint64_t{0});
 }
 
@@ -317,30 +328,37 @@ HEDDLE_AMO_FLOAT_TYPES(HEDDLE_FLOAT_BODIES)
                                      cmp_values);                                                                      \
   }                                                                                                                    \
   HEDDLE_HD_BODY int nvshmem_##NAME##_test(TYPE* ivar, int cmp, TYPE cmp_value) {                                      \
+    heddle::device::check_compare("nvshmem_" #NAME "_test", ivar, 1, cmp);                                             \
     return heddle::device::test(ivar, cmp, cmp_value) ? 1 : 0;                                                         \
   }                                                                                                                    \
   HEDDLE_HD_BODY int nvshmem_##NAME##_test_all(TYPE* ivars, size_t nelems, const int* status, int cmp,                 \
                                                TYPE cmp_value) {                                                       \
+    heddle::device::check_compare("nvshmem_" #NAME "_test_all", ivars, nelems, cmp);                                   \
     return heddle::device::test_all(ivars, nelems, status, cmp, heddle::device::OneValue<TYPE>{cmp_value}) ? 1 : 0;    \
   }                                                                                                                    \
   HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_any(TYPE* ivars, size_t nelems, const int* status, int cmp,              \
                                                   TYPE cmp_value) {                                                    \
+    heddle::device::check_compare("nvshmem_" #NAME "_test_any", ivars, nelems, cmp);                                   \
     return heddle::device::test_any(ivars, nelems, status, cmp, heddle::device::OneValue<TYPE>{cmp_value});            \
   }                                                                                                                    \
   HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_some(TYPE* ivars, size_t nelems, size_t* indices, const int* status,     \
                                                    int cmp, TYPE cmp_value) {                                          \
+    heddle::device::check_compare("nvshmem_" #NAME "_test_some", ivars, nelems, cmp);                                  \
     return heddle::device::test_some(ivars, nelems, indices, status, cmp, heddle::device::OneValue<TYPE>{cmp_value});  \
   }                                                                                                                    \
   HEDDLE_HD_BODY int nvshmem_##NAME##_test_all_vector(TYPE* ivars, size_t nelems, const int* status, int cmp,          \
                                                       TYPE* cmp_values) {                                              \
+    heddle::device::check_compare("nvshmem_" #NAME "_test_all_vector", ivars, nelems, cmp);                            \
     return heddle::device::test_all(ivars, nelems, status, cmp, cmp_values) ? 1 : 0;                                   \
   }                                                                                                                    \
   HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_any_vector(TYPE* ivars, size_t nelems, const int* status, int cmp,       \
                                                          TYPE* cmp_values) {                                           \
+    heddle::device::check_compare("nvshmem_" #NAME "_test_any_vector", ivars, nelems, cmp);                            \
     return heddle::device::test_any(ivars, nelems, status, cmp, cmp_values);                                           \
   }                                                                                                                    \
   HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_some_vector(TYPE* ivars, size_t nelems, size_t* indices,                 \
                                                           const int* status, int cmp, TYPE* cmp_values) {              \
+    heddle::device::check_compare("nvshmem_" #NAME "_test_some_vector", ivars, nelems, cmp);                           \
     return heddle::device::test_some(ivars, nelems, indices, status, cmp, cmp_values);                                 \
   }
 HEDDLE_WAIT_TYPES(HEDDLE_WAIT_BODIES)

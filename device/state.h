@@ -15,21 +15,32 @@ enum class DeviceError : uint32_t {
   kBadAlignment,
   kNotInitialized,
   kBadArgument,
-  kGlobalExit  ///< no failure: a kernel called nvshmem_global_exit(`bytes`)
+  kBadCompare,   ///< `bytes`: the comparison
+  kBadSignalOp,  ///< `bytes`: the operation
+  kBadStride,    ///< `bytes`: the stride
+  kOverlap,      ///< a counted put whose counter lies in its destination
+  kGlobalExit    ///< no failure: a kernel called nvshmem_global_exit(`bytes`)
 };
+
+/// Grids that are remembered as failed at a time; their numbers choose the place.
+constexpr uint32_t kFailedGrids = 16;
 
 /// The first failure of a kernel of this process, in host memory that kernels can write. The host logs it and clears
 /// it.
 struct DeviceErrorRecord {
-  uint32_t claimed;   ///< 0 free; the thread that changes it to 1 writes the rest
-  uint32_t complete;  ///< 1 when the rest is written (release)
-  uint32_t error;     ///< a DeviceError
-  int32_t pe;         ///< PE it is about, or -1
-  uint64_t address;   ///< symmetric address or waited-for variable
-  uint64_t bytes;
-  uint32_t block[3];
-  uint32_t thread[3];
-  char call[40];  ///< name of the device call
+  uint32_t claimed;                ///< 0 free; the thread that changes it to 1 writes the rest
+  uint32_t complete;               ///< 1 when the rest is written (release)
+  uint32_t error;                  ///< a DeviceError
+  int32_t pe;                      ///< PE it is about, or -1
+  uint64_t address;                ///< symmetric address or waited-for variable
+  uint64_t bytes;                  ///< from that address on; what else it holds is said at each DeviceError
+  uint32_t block[3], thread[3];    ///< who failed
+  uint32_t blocks[3], threads[3];  ///< dimensions of the grid and of its blocks
+  uint64_t grid;                   ///< the grid's number (%gridid)
+  char call[48];                   ///< name of the device call
+  /// Numbers of the grids that have failed lately, plus 1: waits of the same grid end, since what they wait for may
+  /// never come. Not part of the one failure above; the host clears an entry after some seconds.
+  uint64_t failed_grids[kFailedGrids];
 };
 
 /// What a block of a running kernel has registered: donated shared memory and an open region. In device memory, zeroed
@@ -56,7 +67,7 @@ struct DeviceState {
   BlockSlot* block_slots;  ///< in memory of this device; nullptr: no regions and no donated shared memory
   uint32_t slot_count;     ///< a power of two
 };
-constexpr uint32_t kStateVersion = 2;
+constexpr uint32_t kStateVersion = 3;
 
 }  // namespace heddle::device
 
@@ -64,7 +75,9 @@ constexpr uint32_t kStateVersion = 2;
 extern "C" {
 /// A translation unit's way to receive the state: copies `bytes` from `state` into its constant memory with its own
 /// CUDA runtime, on the current device, and returns that runtime's error code (0: done). Does not wait for kernels.
-typedef int (*heddle_state_receiver)(const void* state, unsigned long bytes);
+/// Where `record` is not NULL, it first moves there what kernels of the unit have recorded while there was no state (a
+/// DeviceErrorRecord, all zero when nothing).
+typedef int (*heddle_state_receiver)(const void* state, unsigned long bytes, void* record);
 /// Called by a static constructor of every translation unit with device code. The receiver is called at init, at
 /// finalize (a zeroed state), when the heap has grown, and at once when the world exists already. With -rdc=true a
 /// receiver can fail until the last translation unit of its program or library has registered: those that failed are
@@ -85,18 +98,25 @@ extern "C" {
 inline  // one for all translation units that are linked into the module
 #endif
     __constant__ heddle::device::DeviceState heddle_device_state_d = {};
+#if defined(__CUDACC_RDC__)
+inline
+#endif
+    __device__ heddle::device::DeviceErrorRecord heddle_device_record_d = {};
 }
 namespace heddle::device {
 HEDDLE_DEVICE HEDDLE_INLINE const DeviceState& device_state() { return heddle_device_state_d; }
+HEDDLE_DEVICE HEDDLE_INLINE DeviceErrorRecord* own_record() { return &heddle_device_record_d; }
 }  // namespace heddle::device
 #elif defined(__CUDACC__)
 namespace heddle::device {
 static __constant__ DeviceState this_unit_state = {};
+static __device__ DeviceErrorRecord this_unit_record = {};  // for failures while there is no state
 #if defined(__CUDA_ARCH__)
 HEDDLE_DEVICE HEDDLE_INLINE const DeviceState& device_state() { return this_unit_state; }
+HEDDLE_DEVICE HEDDLE_INLINE DeviceErrorRecord* own_record() { return &this_unit_record; }
 #else
 /// Own stream and relaxed capture: neither waits for running kernels nor disturbs a capture in another thread.
-static int receive_state(const void* state, unsigned long bytes) {
+static int receive_state(const void* state, unsigned long bytes, void* record) {
   if (bytes != sizeof(DeviceState)) return cudaErrorInvalidValue;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode);
@@ -104,7 +124,16 @@ static int receive_state(const void* state, unsigned long bytes) {
   cudaStream_t stream = nullptr;
   status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   if (status == cudaSuccess) {
-    status = cudaMemcpyToSymbolAsync(this_unit_state, state, bytes, 0, cudaMemcpyHostToDevice, stream);
+    if (record != nullptr) {
+      const DeviceErrorRecord none{};
+      status = cudaMemcpyFromSymbolAsync(record, this_unit_record, sizeof none, 0, cudaMemcpyDeviceToHost, stream);
+      if (status == cudaSuccess) {
+        status = cudaMemcpyToSymbolAsync(this_unit_record, &none, sizeof none, 0, cudaMemcpyHostToDevice, stream);
+      }
+    }
+    if (status == cudaSuccess) {
+      status = cudaMemcpyToSymbolAsync(this_unit_state, state, bytes, 0, cudaMemcpyHostToDevice, stream);
+    }
     const cudaError_t done = cudaStreamSynchronize(stream);
     if (status == cudaSuccess) status = done;
     (void)cudaStreamDestroy(stream);

@@ -48,6 +48,10 @@ HEDDLE_HD bool barrier_of_all(const Scope& scope, const HeapView& view, const Ma
 /// The same with the waits and the world of kernels; `call` is the name that a failure is recorded under.
 template <class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE bool barrier_of_all(const char* call, const Scope& scope) {
+  if (HEDDLE_UNLIKELY(device_state().view.n_pes == 0)) {
+    record_failure(call, DeviceError::kNotInitialized, -1, nullptr, 0);
+    return false;
+  }
   const auto make_pause = [call](const uint64_t* slot, int pe) { return WaitPause(call, slot, pe); };
   return barrier_of_all(scope, device_state().view, make_pause);
 }

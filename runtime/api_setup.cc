@@ -20,6 +20,7 @@
 #include "device/block_slots.h"
 #include "include/heddle.h"
 #include "include/nvshmem_host.h"
+#include "runtime/device_state.h"
 #include "runtime/global.h"
 
 namespace heddle {
@@ -498,6 +499,7 @@ const char* nvshmemx_status_string(int status) {
 
 const char* heddle_last_error(void) {
   thread_local std::string text;
+  if (heddle::world() == nullptr) heddle::find_stray_failures();  // of kernels: nobody else looks for them now
   text = heddle::last_error().text();
   return text.c_str();
 }

@@ -25,10 +25,12 @@ namespace heddle {
 
 Status device_failure(const device::DeviceErrorRecord& record) {
   using device::DeviceError;
+  const auto dimensions = [](const uint32_t(&of)[3]) { return format("%ux%ux%u", of[0], of[1], of[2]); };
   const std::string where =
-      format("a kernel's %.*s (block %u,%u,%u, thread %u,%u,%u)",
+      format("a kernel's %.*s (block %u,%u,%u, thread %u,%u,%u of grid %" PRIu64 ", %s blocks of %s threads)",
              static_cast<int>(strnlen(record.call, sizeof record.call)), record.call, record.block[0], record.block[1],
-             record.block[2], record.thread[0], record.thread[1], record.thread[2]);
+             record.block[2], record.thread[0], record.thread[1], record.thread[2], record.grid,
+             dimensions(record.blocks).c_str(), dimensions(record.threads).c_str());
   const char* const call = where.c_str();
   switch (static_cast<DeviceError>(record.error)) {
     case DeviceError::kPeerLost:
@@ -38,17 +40,32 @@ Status device_failure(const device::DeviceErrorRecord& record) {
       return error(Code::kTimeout, "%s: waited longer than HEDDLE_WAIT_TIMEOUT on address 0x%" PRIx64 "%s", call,
                    record.address, record.pe < 0 ? "" : format(" for PE %d", record.pe).c_str());
     case DeviceError::kBadPe:
-      return error(Code::kInvalidValue, "%s: PE %d is out of range", call, record.pe);
+      return error(Code::kInvalidValue, "%s: PE %d is out of range; the PEs are 0 to %" PRId64, call, record.pe,
+                   static_cast<int64_t>(record.bytes) - 1);
     case DeviceError::kBadAddress:
       return error(Code::kInvalidValue,
                    "%s: [0x%" PRIx64 ", +%" PRIu64
                    " bytes) is not in the symmetric heap; pass an address of nvshmem_malloc of this PE",
                    call, record.address, record.bytes);
     case DeviceError::kBadAlignment:
-      return error(Code::kInvalidValue, "%s: address 0x%" PRIx64 " is not aligned as the call needs", call,
-                   record.address);
+      return error(Code::kInvalidValue, "%s: address 0x%" PRIx64 " is not aligned to %" PRIu64 " bytes", call,
+                   record.address, record.bytes);
     case DeviceError::kNotInitialized:
       return error(Code::kNotInitialized, "%s: called outside init and finalize", call);
+    case DeviceError::kBadCompare:
+      return error(Code::kInvalidValue, "%s: comparison %d is none of NVSHMEM_CMP_EQ (0) to NVSHMEM_CMP_GE (5)", call,
+                   static_cast<int>(record.bytes));
+    case DeviceError::kBadSignalOp:
+      return error(Code::kInvalidValue,
+                   "%s: signal operation %d is neither NVSHMEM_SIGNAL_SET (9) nor NVSHMEM_SIGNAL_ADD (10)", call,
+                   static_cast<int>(record.bytes));
+    case DeviceError::kBadStride:
+      return error(Code::kInvalidValue, "%s: a stride is %" PRId64 "; strides are at least 1", call,
+                   static_cast<int64_t>(record.bytes));
+    case DeviceError::kOverlap:
+      return error(Code::kInvalidValue,
+                   "%s: the counter at 0x%" PRIx64 " lies within the %" PRIu64 " bytes of the destination", call,
+                   record.address, record.bytes);
     case DeviceError::kBadArgument:
       return error(Code::kInvalidValue, "%s: an argument is not allowed (address 0x%" PRIx64 ", %" PRIu64 ")", call,
                    record.address, record.bytes);
@@ -64,6 +81,7 @@ Status device_failure(const device::DeviceErrorRecord& record) {
 namespace {
 
 constexpr auto kWatchInterval = std::chrono::milliseconds(20);
+constexpr int kTurnsOfGrid = 100;       // of the watch, till a grid that has failed is forgotten
 constexpr uint32_t kBlockSlots = 4096;  // as many blocks as NVSHMEM registers by default
 
 /// Pinned memory, so that kernels load and store it.
@@ -193,7 +211,21 @@ class GpuSide final : public DeviceSide {
       changed_.wait_for(lock, kWatchInterval);
       lock.unlock();
       look();
+      forget_grids();
       lock.lock();
+    }
+  }
+
+  /// Waits look every millisecond, so after seconds the grid has ended; its number may come again (graphs).
+  void forget_grids() {
+    for (size_t i = 0; i < device::kFailedGrids; ++i) {
+      uint64_t* const grid = &words_->errors.failed_grids[i];
+      if (device::load_relaxed(grid) == 0) {  // relaxed: a number alone
+        turns_[i] = 0;
+      } else if (++turns_[i] >= kTurnsOfGrid) {
+        device::store_relaxed(grid, uint64_t{0});
+        turns_[i] = 0;
+      }
     }
   }
 
@@ -206,6 +238,7 @@ class GpuSide final : public DeviceSide {
   CUdeviceptr slots_ = 0;
   device::DeviceState state_{};
   bool published_ = false;
+  int turns_[device::kFailedGrids] = {};  // of the watch, since a grid is seen as failed
 
   std::mutex mutex_;  // guards the record's reading and stop_
   std::condition_variable changed_;

@@ -8,6 +8,7 @@
 #include "runtime/gpu.h"
 #include "runtime/kernels.h"
 #endif
+#include "runtime/device_side.h"
 #include "runtime/log.h"
 
 namespace heddle {
@@ -17,6 +18,7 @@ namespace {
 struct Unit {
   heddle_state_receiver receiver = nullptr;
   bool current = false;  ///< has the present state
+  bool alone = true;     ///< has no world's state, so its kernels' failures are in its own record
 };
 
 /// A module that was loaded by hand.
@@ -41,6 +43,12 @@ Registry& registry() {
 
 #ifdef HEDDLE_HAVE_CUDA
 constexpr const char* kStateName = "heddle_device_state_d";
+constexpr const char* kRecordName = "heddle_device_record_d";
+
+/// Reports what kernels have recorded while there was no state.
+void report_stray(const device::DeviceErrorRecord& record) {
+  if (record.complete != 0) (void)report("kernel", device_failure(record));
+}
 
 /// Calls the receivers that lack the present state; the last error code of theirs, 0 for none.
 int give_units(Registry& all, Gpu& gpu) {
@@ -48,22 +56,34 @@ int give_units(Registry& all, Gpu& gpu) {
   int failure = 0;
   for (Unit& unit : all.units) {
     if (unit.current) continue;
-    const int code = unit.receiver(&all.state, sizeof all.state);
+    device::DeviceErrorRecord stray{};
+    const int code = unit.receiver(&all.state, sizeof all.state, unit.alone ? &stray : nullptr);
     unit.current = code == 0;
     if (code != 0) failure = code;
+    if (code == 0) unit.alone = all.state.errors == nullptr;
+    report_stray(stray);
   }
   return failure;
 }
 
-/// A stream of its own, so that the copy waits for nobody's kernels.
-Status give_module(const Gpu& gpu, const Module& module, const device::DeviceState& state) {
+/// A stream of its own, so that the copy waits for nobody's kernels. `record`: where the module's kernels have recorded
+/// failures while they had no state, 0: nowhere.
+Status give_module(const Gpu& gpu, const Module& module, const device::DeviceState& state, CUdeviceptr record = 0) {
+  const cuda::Driver& driver = gpu.driver();
   const ContextScope scope(gpu);
   const RelaxedCapture relaxed(gpu);
   CUstream stream = nullptr;
-  const CUresult made = gpu.driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-  if (made != CUDA_SUCCESS) return cuda_error(gpu.driver(), made, "cuStreamCreate", "%s", gpu.name().c_str());
+  const CUresult made = driver.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  if (made != CUDA_SUCCESS) return cuda_error(driver, made, "cuStreamCreate", "%s", gpu.name().c_str());
+  if (record != 0) {
+    device::DeviceErrorRecord stray{};
+    if (driver.MemcpyDtoHAsync(&stray, record, sizeof stray, stream) == CUDA_SUCCESS &&
+        driver.StreamSynchronize(stream) == CUDA_SUCCESS) {
+      report_stray(stray);
+    }
+  }
   const Status status = copy_to_device(gpu, stream, module.address, &state, sizeof state, "the state of a module");
-  (void)gpu.driver().StreamDestroy(stream);
+  (void)driver.StreamDestroy(stream);
   return status;
 }
 
@@ -82,9 +102,14 @@ void give_all(Registry& all, Gpu& gpu) {
   }
 }
 
-/// `found` is what the driver said when it looked for the state.
-Status add_module(Registry& all, void* handle, CUresult found, const char* call, CUdeviceptr address, size_t bytes) {
+/// `find(name, &address, &bytes)` asks the driver for a symbol of the module, by the function `call`.
+template <class Find>
+Status add_module(Registry& all, void* handle, const char* call, const Find& find) {
   const cuda::Driver& driver = all.gpu->driver();
+  const ContextScope scope(*all.gpu);
+  CUdeviceptr address = 0, record = 0;
+  size_t bytes = 0, record_bytes = 0;
+  const CUresult found = find(kStateName, &address, &bytes);
   if (found == CUDA_ERROR_NOT_FOUND) {
     return error(Code::kInvalidValue,
                  "%p has no symbol %s: include nvshmem.h in its source and compile that with HEDDLE_MODULE defined "
@@ -96,8 +121,11 @@ Status add_module(Registry& all, void* handle, CUresult found, const char* call,
     return error(Code::kInvalidValue, "%s of %p has %zu bytes, this library's has %zu: compile the module anew",
                  kStateName, handle, bytes, sizeof(device::DeviceState));
   }
+  if (find(kRecordName, &record, &record_bytes) != CUDA_SUCCESS || record_bytes != sizeof(device::DeviceErrorRecord)) {
+    record = 0;  // no kernel of the module records
+  }
   const Module module{handle, address};
-  HEDDLE_RETURN_IF_ERROR(give_module(*all.gpu, module, all.state));
+  HEDDLE_RETURN_IF_ERROR(give_module(*all.gpu, module, all.state, record));
   const auto same =
       std::find_if(all.modules.begin(), all.modules.end(), [&](const Module& one) { return one.handle == handle; });
   if (same == all.modules.end()) {
@@ -136,26 +164,35 @@ void withdraw_state() {
   all.modules.clear();
 }
 
+void find_stray_failures() {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const cuda::Driver* driver = nullptr;
+  CUcontext context = nullptr;
+  if (all.gpu != nullptr || all.units.empty() || !cuda::get_driver(&driver).is_ok()) return;
+  if (driver->CtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return;  // so no kernel ran here
+  for (const Unit& unit : all.units) {
+    device::DeviceErrorRecord stray{};
+    if (unit.receiver(&all.state, sizeof all.state, &stray) == 0) report_stray(stray);
+  }
+}
+
 Status register_module(void* module) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (all.gpu == nullptr) return no_state();
-  CUdeviceptr address = 0;
-  size_t bytes = 0;
-  const CUresult found = all.gpu->driver().ModuleGetGlobal(&address, &bytes, static_cast<CUmodule>(module), kStateName);
-  return add_module(all, module, found, "cuModuleGetGlobal", address, bytes);
+  return add_module(all, module, "cuModuleGetGlobal", [&](const char* name, CUdeviceptr* address, size_t* bytes) {
+    return all.gpu->driver().ModuleGetGlobal(address, bytes, static_cast<CUmodule>(module), name);
+  });
 }
 
 Status register_library(void* library) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (all.gpu == nullptr) return no_state();
-  const ContextScope scope(*all.gpu);
-  CUdeviceptr address = 0;
-  size_t bytes = 0;
-  const CUresult found =
-      all.gpu->driver().LibraryGetGlobal(&address, &bytes, static_cast<CUlibrary>(library), kStateName);
-  return add_module(all, library, found, "cuLibraryGetGlobal", address, bytes);
+  return add_module(all, library, "cuLibraryGetGlobal", [&](const char* name, CUdeviceptr* address, size_t* bytes) {
+    return all.gpu->driver().LibraryGetGlobal(address, bytes, static_cast<CUlibrary>(library), name);
+  });
 }
 
 Status unregister_module(void* module_or_library) {
@@ -175,6 +212,7 @@ Status unregister_module(void* module_or_library) {
 
 void publish_state(Gpu&, const device::DeviceState&) {}  // without CUDA there is no Gpu, so nobody calls this
 void withdraw_state() {}
+void find_stray_failures() {}
 Status register_module(void*) { return no_state(); }
 Status register_library(void*) { return no_state(); }
 Status unregister_module(void*) { return no_state(); }
@@ -188,7 +226,7 @@ extern "C" {
 __attribute__((visibility("default"))) void heddle_register_state(heddle_state_receiver receiver) {
   heddle::Registry& all = heddle::registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  all.units.push_back({receiver, false});
+  all.units.push_back({receiver});
 #ifdef HEDDLE_HAVE_CUDA
   if (all.gpu == nullptr) return;
   const int failure = heddle::give_units(all, *all.gpu);

@@ -16,6 +16,9 @@ class Gpu;
 void publish_state(Gpu& gpu, const device::DeviceState& state);
 /// Gives everybody a zeroed state: calls in kernels then fail as made outside init and finalize.
 void withdraw_state();
+/// Reports what kernels of translation units have recorded since withdraw_state(), or before the first publish_state(),
+/// which reports it too. Does nothing while a state is published, and where no context is current.
+void find_stray_failures();
 
 /// Registers the module's or library's state, found by name (CUmodule and CUlibrary as pointers), and fills it; nothing
 /// else changes when that fails. kNotInitialized without a published state, kInvalidValue when the module has none.
