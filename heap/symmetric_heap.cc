@@ -174,7 +174,11 @@ Status SymmetricHeap::allocate(ControlChannel& channel, const char* call, uint64
     Status grown = channel.agree(call, grow(plan.segment, deadline), deadline);
     if (!grown.is_ok()) {
       if (memory_.count(plan.segment.offset) > 0) (void)shrink(plan.segment, deadline);
-      return grown;
+      if (grown.code() != Code::kOutOfMemory) return grown;
+      const HeapFigures now = figures();
+      return error(Code::kOutOfMemory,
+                   "%s (for a block of %" PRIu64 " bytes; heap: in use %" PRIu64 ", limit %" PRIu64 ")",
+                   grown.text().c_str(), bytes, now.in_use, now.limit);
     }
   }
   {

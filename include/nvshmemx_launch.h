@@ -24,18 +24,46 @@ __attribute__((visibility("default"))) int heddle_report_launch(const char* call
 
 static inline int heddle_launch_failure(const char* call, const char* what, cudaError_t status) {
   char text[256];
+  (void)cudaGetLastError(); /* told here, so that the program's next look finds no error of ours */
   snprintf(text, sizeof text, "%s: %s: %s", what, cudaGetErrorName(status), cudaGetErrorString(status));
   return heddle_report_launch(call, NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED, text);
 }
 
-/// The most blocks of `func` that the current GPU can hold at once, for `threads` threads and `sharedMem` dynamic
-/// bytes.
-static inline int heddle_most_blocks(const char* call, const void* func, unsigned threads, size_t sharedMem,
-                                     int* blocks) {
-  int device = 0, processors = 0, per_processor = 0;
-  cudaError_t status = cudaGetDevice(&device);
+/// The most blocks of `func` that the current GPU can hold at once, for blocks of `block` threads and `sharedMem`
+/// dynamic bytes. NVSHMEMX_ERROR_INVALID_VALUE where not even one fits.
+static inline int heddle_most_blocks(const char* call, const void* func, dim3 block, size_t sharedMem, int* blocks) {
+  int device = 0, processors = 0, per_processor = 0, most_threads = 0, most_shared = 0;
+  char text[320];
+  struct cudaFuncAttributes its;
+  const unsigned long long threads = (unsigned long long)block.x * block.y * block.z;
+  cudaError_t status = func == NULL ? cudaSuccess : cudaFuncGetAttributes(&its, func);
+  if (func == NULL || status == cudaErrorInvalidDeviceFunction) {
+    (void)cudaGetLastError();
+    snprintf(text, sizeof text, "func %p is no kernel of this program for this GPU", func);
+    return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, text);
+  }
+  if (status != cudaSuccess) return heddle_launch_failure(call, "asking for the kernel's attributes", status);
+  status = cudaGetDevice(&device);
   if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
   if (status != cudaSuccess) return heddle_launch_failure(call, "asking for the multiprocessors", status);
+  most_threads = its.maxThreadsPerBlock;
+  if (threads == 0 || threads > (unsigned long long)most_threads) {
+    snprintf(text, sizeof text, "blocks of %u x %u x %u threads; this kernel takes 1 to %d threads", block.x, block.y,
+             block.z, most_threads);
+    return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, text);
+  }
+  if (sharedMem > (size_t)its.maxDynamicSharedSizeBytes) {
+    snprintf(
+        text, sizeof text,
+        "%llu bytes of dynamic shared memory, but this kernel may have %d; raise "
+        "cudaFuncAttributeMaxDynamicSharedMemorySize, on this GPU to at most %d less what the kernel has itself (%llu)",
+        (unsigned long long)sharedMem, its.maxDynamicSharedSizeBytes, most_shared,
+        (unsigned long long)its.sharedSizeBytes);
+    return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, text);
+  }
   status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, func, (int)threads, sharedMem);
   if (status != cudaSuccess) return heddle_launch_failure(call, "asking how many blocks fit", status);
   *blocks = processors * per_processor;
@@ -46,8 +74,7 @@ static inline int heddle_most_blocks(const char* call, const void* func, unsigne
 static inline int heddle_fit_grid(const char* call, const void* func, dim3* grid, dim3 block, size_t sharedMem) {
   int most = 0;
   char text[256];
-  const unsigned threads = block.x * block.y * block.z;
-  const int code = heddle_most_blocks(call, func, threads, sharedMem, &most);
+  const int code = heddle_most_blocks(call, func, block, sharedMem, &most);
   if (code != NVSHMEMX_SUCCESS) return code;
   if (grid->x == 0 || grid->y == 0 || grid->z == 0) {
     grid->x = (unsigned)most;
@@ -57,11 +84,12 @@ static inline int heddle_fit_grid(const char* call, const void* func, dim3* grid
   snprintf(text, sizeof text,
            "a grid of %u x %u x %u blocks of %u threads with %llu bytes of dynamic shared memory cannot be resident at "
            "once; this GPU holds at most %d such blocks",
-           grid->x, grid->y, grid->z, threads, (unsigned long long)sharedMem, most);
-  return heddle_report_launch(call, NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED, text);
+           grid->x, grid->y, grid->z, block.x * block.y * block.z, (unsigned long long)sharedMem, most);
+  return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, text);
 }
 
-/// `*gridsize` becomes the most blocks that a collective launch of `func` can have. 0, or
+/// `*gridsize` becomes the most blocks that a collective launch of `func` can have. 0;
+/// NVSHMEMX_ERROR_INVALID_VALUE for no kernel, or blocks that it cannot have; else
 /// NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED with the CUDA error in the text.
 static inline int nvshmemx_collective_launch_query_gridsize(const void* func, dim3 blockDims, void** args,
                                                             size_t sharedMem, int* gridsize) {
@@ -70,13 +98,13 @@ static inline int nvshmemx_collective_launch_query_gridsize(const void* func, di
     return heddle_report_launch("nvshmemx_collective_launch_query_gridsize", NVSHMEMX_ERROR_INVALID_VALUE,
                                 "gridsize is NULL");
   }
-  return heddle_most_blocks("nvshmemx_collective_launch_query_gridsize", func, blockDims.x * blockDims.y * blockDims.z,
-                            sharedMem, gridsize);
+  return heddle_most_blocks("nvshmemx_collective_launch_query_gridsize", func, blockDims, sharedMem, gridsize);
 }
 
 /// Launches `func` cooperatively on `stream`; every PE calls, so that kernels of all PEs may wait for each other. A
-/// grid of 0 is the largest possible one. 0, or NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED: a grid that is too large (the
-/// text names the most blocks), or what CUDA says. Does not wait.
+/// grid of 0 is the largest possible one. 0; NVSHMEMX_ERROR_INVALID_VALUE for a grid that is too large (the text names
+/// the most blocks), no kernel, or blocks that it cannot have; NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED with what CUDA
+/// says. Does not wait.
 static inline int nvshmemx_collective_launch(const void* func, dim3 gridDims, dim3 blockDims, void** args,
                                              size_t sharedMem, cudaStream_t stream) {
   const char* const call = "nvshmemx_collective_launch";

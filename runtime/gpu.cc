@@ -94,6 +94,7 @@ Status Gpu::read(int visible) {
   is_mig_ = std::strstr(name, " MIG ") != nullptr;
   capability_ = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
                 attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  writes_words_ = attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
   for (int ordinal = 0; ordinal < visible; ++ordinal) {
     Visible one;
     CUuuid uuid{};

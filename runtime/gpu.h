@@ -49,6 +49,8 @@ class Gpu {
   bool has_native_atomics(const PeerIdentity& peer) const;
 
   int attribute(CUdevice_attribute attribute) const;  ///< 0 when the driver does not know it
+  /// Whether streams can write words of 4 and 8 bytes (cuStreamWriteValue).
+  bool writes_words() const { return writes_words_; }
 
  private:
   struct Visible {
@@ -66,6 +68,7 @@ class Gpu {
   std::string name_;
   unsigned char uuid_[16] = {};
   bool is_mig_ = false;
+  bool writes_words_ = false;
   int capability_ = 0;
   std::vector<Visible> visible_;
 };

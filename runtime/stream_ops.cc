@@ -70,10 +70,11 @@ CopyTask copy_task(void* to, const void* from, size_t bytes, uint64_t* signal, u
 
 /// Whether the stream itself may write at `address`. Not while it is captured: graphs take such writes on few GPUs.
 bool can_write(World& world, const void* address, Stream stream) {
-  const cuda::Driver& driver = world.fabric().gpu()->driver();
+  const Gpu& gpu = *world.fabric().gpu();
+  const cuda::Driver& driver = gpu.driver();
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  return cuda::device_pointer(address) % 4 == 0 && driver.StreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
-         capture == CU_STREAM_CAPTURE_STATUS_NONE;
+  return gpu.writes_words() && cuda::device_pointer(address) % 4 == 0 &&
+         driver.StreamIsCapturing(stream, &capture) == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /// Lets the stream write 4 or 8 bytes after all of its earlier work, which takes a third of a kernel's time. False

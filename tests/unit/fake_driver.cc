@@ -194,6 +194,9 @@ FakeCuda::FakeCuda() {
       case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         *value = the().traits.vmm ? 1 : 0;
         break;
+      case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+        *value = the().traits.stream_writes ? 1 : 0;
+        break;
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         *value = 9;
         break;
@@ -448,14 +451,14 @@ FakeCuda::FakeCuda() {
     return CUDA_SUCCESS;
   };
   d.StreamWriteValue64 = [](CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned flags) {
-    if (!the().traits.stream_writes) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult r = the().check_write(flags); r != CUDA_SUCCESS) return r;
     if (const CUresult r = the().check("StreamWriteValue64"); r != CUDA_SUCCESS) return r;
     the().write_flags = flags;
     of(stream).push([=] { device::store_release(static_cast<uint64_t*>(pointer(at)), static_cast<uint64_t>(value)); });
     return CUDA_SUCCESS;
   };
   d.StreamWriteValue32 = [](CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {
-    if (!the().traits.stream_writes) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult r = the().check_write(flags); r != CUDA_SUCCESS) return r;
     if (const CUresult r = the().check("StreamWriteValue32"); r != CUDA_SUCCESS) return r;
     the().write_flags = flags;
     of(stream).push([=] { device::store_release(static_cast<uint32_t*>(pointer(at)), static_cast<uint32_t>(value)); });

@@ -39,6 +39,7 @@ class FakeCuda {
     bool native_atomics = true;
     bool vmm = true;
     bool stream_writes = true;
+    bool plain_writes = true;  ///< streams write without a fence too
     std::string name = "Fake H200";
     uint64_t free_bytes = uint64_t{1} << 30;
     std::map<std::string, CUresult> failures;  // by function, without "cu"
@@ -78,8 +79,9 @@ class FakeCuda {
     add("contexts", static_cast<size_t>(contexts_[0].retained + contexts_[1].retained));
     return text;
   }
-  /// Flags of the last write of a stream.
+  /// Flags of the last write of a stream, and how many writes were refused.
   std::atomic<unsigned> write_flags{~0U};
+  std::atomic<int> refused_writes{0};
 
   int launches(const std::string& kernel) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -152,6 +154,12 @@ class FakeCuda {
   static std::vector<Context*>& stack() {
     thread_local std::vector<Context*> contexts;
     return contexts;
+  }
+  /// The same for a write of a stream.
+  CUresult check_write(unsigned flags) {
+    if (traits.stream_writes && (traits.plain_writes || flags == CU_STREAM_WRITE_VALUE_DEFAULT)) return CUDA_SUCCESS;
+    ++refused_writes;
+    return traits.stream_writes ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
   }
   /// CUDA_SUCCESS, or why a call that works in a context cannot.
   CUresult check(const char* name) {

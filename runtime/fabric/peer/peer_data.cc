@@ -119,13 +119,18 @@ bool PeerFabric::write_word(std::byte* at, uint64_t word, size_t bytes, bool fen
   // relaxed: see fence(). Whoever takes the flag away writes with a fence, which is then before all later writes.
   const bool owed =
       needs_fence_.load(std::memory_order_relaxed) && needs_fence_.exchange(false, std::memory_order_relaxed);
-  const unsigned flags = fenced || owed ? CU_STREAM_WRITE_VALUE_DEFAULT : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
   const CUdeviceptr to = cuda::device_pointer(at);
+  const auto write = [&](unsigned flags) {
+    if (bytes == 8) return driver_.StreamWriteValue64(stream_, to, word, flags) == CUDA_SUCCESS;
+    return driver_.StreamWriteValue32(stream_, to, static_cast<uint32_t>(word), flags) == CUDA_SUCCESS;
+  };
   bool done = false;
-  if (bytes == 8 && to % 8 == 0) {
-    done = driver_.StreamWriteValue64(stream_, to, word, flags) == CUDA_SUCCESS;
-  } else if (bytes == 4 && to % 4 == 0) {
-    done = driver_.StreamWriteValue32(stream_, to, static_cast<uint32_t>(word), flags) == CUDA_SUCCESS;
+  if (gpu_->writes_words() && (bytes == 4 || bytes == 8) && to % bytes == 0) {
+    // relaxed: only whether to ask the driver for what it has refused
+    const bool plain = !fenced && !owed && plain_writes_.load(std::memory_order_relaxed);
+    done = plain && write(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
+    if (plain && !done) plain_writes_.store(false, std::memory_order_relaxed);
+    if (!done) done = write(CU_STREAM_WRITE_VALUE_DEFAULT);
   }
   if (done) {
     note_issued();

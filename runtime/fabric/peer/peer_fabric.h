@@ -72,6 +72,7 @@ class PeerFabric final : public mapped::MappedFabric {
   CUevent event_ = nullptr;
   uint64_t memory_bytes_ = 0;             // of the GPU
   std::atomic<bool> needs_fence_{false};  // a fence came after the last write that had one
+  std::atomic<bool> plain_writes_{true};  // the driver has not refused a write without fence: not all take the flag
   std::atomic<uint64_t> issued_{0};       // operations enqueued
   std::atomic<uint64_t> completed_{0};    // of these, known to be complete
   std::atomic<std::byte*> reserved_begin_{nullptr}, reserved_end_{nullptr};
