@@ -1,7 +1,6 @@
 // Many transfers in flight, in a loop inside one kernel; raw is 16-byte loads and stores on the peer's mapped memory,
 // by as many blocks and threads.
 #include "perftest/device/library.cuh"
-#include "perftest/device/rows.h"
 
 namespace perftest {
 namespace {
@@ -10,7 +9,7 @@ namespace {
 template <int kThreads = 1024>
 RowEntry block_row(const char* name, bool put, int blocks, size_t bytes, size_t shift = 0) {
   return {name, [=](Session& session, Row* row) {
-            row->scope = "block";
+            row->scope = ByBlock::kName;
             const size_t part = part_of(bytes, blocks);
             Transfer transfer;
             transfer.bytes = part * static_cast<size_t>(blocks);
@@ -19,14 +18,14 @@ RowEntry block_row(const char* name, bool put, int blocks, size_t bytes, size_t 
             const size_t second = Session::second_place(transfer);
             const int pe = session.peer();
             if (!put) {
-              const BlockGet get{session.target() + shift, session.source(), part, second, pe};
+              const GetPart<ByBlock> get{session.target() + shift, session.source(), part, second, pe};
               const CopyVectors raw{session.target(), session.peer_source(), part, second};
               return session.measure_bandwidth(row, transfer, repeated<Library, kThreads>(session, blocks, get),
                                                repeated<Raw, kThreads>(session, blocks, raw));
             }
             const auto put_to = [&](size_t by) {
-              return repeated<Library, kThreads>(session, blocks,
-                                                 BlockPut{session.target() + by, session.source(), part, second, pe});
+              return repeated<Library, kThreads>(
+                  session, blocks, PutPart<ByBlock>{session.target() + by, session.source(), part, second, pe});
             };
             const CopyVectors raw{session.peer_target(), session.source(), part, second};
             return session.measure_bandwidth(row, transfer, put_to(shift),
@@ -36,13 +35,13 @@ RowEntry block_row(const char* name, bool put, int blocks, size_t bytes, size_t 
 
 RowEntry thread_row(const char* name, int blocks, size_t bytes) {
   return {name, [=](Session& session, Row* row) {
-            row->scope = "thread";
+            row->scope = ByThread::kName;
             constexpr int kThreads = 1024;
             Transfer transfer;
             transfer.bytes = bytes;
             const size_t second = Session::second_place(transfer);
             const size_t part = bytes / static_cast<size_t>(blocks);
-            const ThreadPut put{session.target(), session.source(), part / kThreads, second, session.peer()};
+            const PutPart<ByThread> put{session.target(), session.source(), part / kThreads, second, session.peer()};
             const CopyVectors raw{session.peer_target(), session.source(), part, second};
             return session.measure_bandwidth(row, transfer, repeated<Library, kThreads>(session, blocks, put),
                                              repeated<Raw, kThreads>(session, blocks, raw));
@@ -91,7 +90,7 @@ struct RawAdd {
 template <class Move, class RawMove>
 RowEntry word_row(const char* name, bool put, int blocks, size_t bytes, int clear = 0xEE) {
   return {name, [=](Session& session, Row* row) {
-            row->scope = "thread";
+            row->scope = ByThread::kName;
             constexpr int kThreads = 1024;
             Transfer transfer;
             transfer.bytes = bytes;

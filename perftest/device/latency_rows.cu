@@ -1,29 +1,10 @@
 // One transfer at a time, timed inside a kernel of one block; raw is plain loads, stores and fences in the same loop.
 #include "perftest/device/library.cuh"
-#include "perftest/device/rows.h"
 
 namespace perftest {
 namespace {
 
 constexpr int kBlockThreads = 1024;
-
-template <int kThreads, class Op>
-RowEntry transfer_row(const char* name, const char* scope, bool put, size_t bytes) {
-  return {name, [=](Session& session, Row* row) {
-            row->scope = scope;
-            row->bytes = bytes;
-            Transfer transfer;
-            transfer.bytes = bytes;
-            transfer.put = put;
-            transfer.one_place = true;
-            const Op op{session.target(), session.source(), bytes, session.peer()};
-            if (!session.check(transfer, repeated<Library, kThreads>(session, 1, op))) return false;
-            const auto raw =
-                put ? timed_block<Raw, kThreads>(session, CopyFence{session.peer_target(), session.source(), bytes})
-                    : timed_block<Raw, kThreads>(session, CopyHere{session.target(), session.peer_source(), bytes});
-            return session.measure_latency(row, false, timed_block<Library, kThreads>(session, op), raw);
-          }};
-}
 
 struct P {
   uint64_t* to;
@@ -58,37 +39,74 @@ struct RawG {
   }
 };
 
-bool measure_p(Session& session, Row* row) {
-  row->scope = "thread";
-  row->bytes = sizeof(uint64_t);
-  return session.measure_latency(
-      row, false, timed_block<Library, 1>(session, P{reinterpret_cast<uint64_t*>(session.target()), session.peer()}),
-      timed_block<Raw, 1>(session, RawP{reinterpret_cast<uint64_t*>(session.peer_target())}));
+/// Every operation adds; `to` is the peer's word, of the library's address or mapped.
+struct Add {
+  uint64_t* to;
+  int pe;
+  __device__ void operator()(int i) const {
+    nvshmem_uint64_atomic_add(to, static_cast<uint64_t>(i), pe);
+    nvshmem_quiet();
+  }
+};
+struct RawAdd {
+  uint64_t* to;
+  __device__ void operator()(int i) const {
+    add_relaxed(to, static_cast<uint64_t>(i));
+    __threadfence_system();
+  }
+};
+
+struct FetchAdd {
+  uint64_t *here, *to;
+  int pe;
+  __device__ void operator()(int) const {
+    if (nvshmem_uint64_atomic_fetch_add(to, 1, pe) == ~uint64_t{0}) *here = 1;
+  }
+};
+struct RawFetchAdd {
+  uint64_t *here, *to;
+  __device__ void operator()(int) const {
+    if (fetch_add_relaxed(to, 1) == ~uint64_t{0}) *here = 1;
+  }
+};
+
+/// A row of one thread on one word: `ours` and `raw` make the operations.
+template <class Ours, class RawOp>
+RowEntry word_row(const char* name, Ours (*ours)(Session&), RawOp (*raw)(Session&)) {
+  return {name, [=](Session& session, Row* row) {
+            row->scope = ByThread::kName;
+            row->bytes = sizeof(uint64_t);
+            return session.measure_latency(row, false, timed_block<Library, 1>(session, ours(session)),
+                                           timed_block<Raw, 1>(session, raw(session)));
+          }};
 }
 
-bool measure_g(Session& session, Row* row) {
-  row->scope = "thread";
-  row->bytes = sizeof(uint64_t);
-  auto* const here = reinterpret_cast<uint64_t*>(session.target());
-  return session.measure_latency(
-      row, false,
-      timed_block<Library, 1>(session, G{here, reinterpret_cast<uint64_t*>(session.source()), session.peer()}),
-      timed_block<Raw, 1>(session, RawG{here, reinterpret_cast<uint64_t*>(session.peer_source())}));
-}
+uint64_t* word(char* at) { return reinterpret_cast<uint64_t*>(at); }
+P p(Session& s) { return {word(s.target()), s.peer()}; }
+RawP raw_p(Session& s) { return {word(s.peer_target())}; }
+G g(Session& s) { return {word(s.target()), word(s.source()), s.peer()}; }
+RawG raw_g(Session& s) { return {word(s.target()), word(s.peer_source())}; }
+Add add(Session& s) { return {word(s.target()), s.peer()}; }
+RawAdd raw_add(Session& s) { return {word(s.peer_target())}; }
+FetchAdd fetch_add(Session& s) { return {word(s.source()), word(s.target()), s.peer()}; }
+RawFetchAdd raw_fetch_add(Session& s) { return {word(s.source()), word(s.peer_target())}; }
 
 }  // namespace
 
 std::vector<RowEntry> latency_rows() {
   return {
-      transfer_row<1, ThreadPutQuiet>("put_quiet_thread_8", "thread", true, 8),
-      transfer_row<32, WarpPutQuiet>("put_quiet_warp_8", "warp", true, 8),
-      transfer_row<kBlockThreads, BlockPutQuiet>("put_quiet_block_8", "block", true, 8),
-      transfer_row<1, ThreadPutQuiet>("put_quiet_thread_4k", "thread", true, 4u << 10),
-      transfer_row<32, WarpPutQuiet>("put_quiet_warp_64k", "warp", true, 64u << 10),
-      transfer_row<1, ThreadGet>("get_thread_4k", "thread", false, 4u << 10),
-      transfer_row<32, WarpGet>("get_warp_64k", "warp", false, 64u << 10),
-      {"p_quiet", measure_p},
-      {"g", measure_g},
+      transfer_row<Library, 1, PutQuiet<ByThread>>("put_quiet_thread_8", 8),
+      transfer_row<Library, 32, PutQuiet<ByWarp>>("put_quiet_warp_8", 8),
+      transfer_row<Library, kBlockThreads, PutQuiet<ByBlock>>("put_quiet_block_8", 8),
+      transfer_row<Library, 1, PutQuiet<ByThread>>("put_quiet_thread_4k", 4u << 10),
+      transfer_row<Library, 32, PutQuiet<ByWarp>>("put_quiet_warp_64k", 64u << 10),
+      transfer_row<Library, 1, Get<ByThread>>("get_thread_4k", 4u << 10),
+      transfer_row<Library, 32, Get<ByWarp>>("get_warp_64k", 64u << 10),
+      transfer_row<Library, kBlockThreads, Get<ByBlock>>("get_block_64k", 64u << 10),
+      word_row("p_quiet", p, raw_p),
+      word_row("g", g, raw_g),
+      word_row("atomic_add_quiet", add, raw_add),
+      word_row("atomic_fetch_add", fetch_add, raw_fetch_add),
   };
 }
 

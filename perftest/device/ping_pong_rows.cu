@@ -1,6 +1,5 @@
 // Full round trips of a message between two PEs, one block each; raw is the same on plain flags.
 #include "perftest/device/library.cuh"
-#include "perftest/device/rows.h"
 
 namespace perftest {
 namespace {

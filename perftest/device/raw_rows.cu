@@ -34,14 +34,7 @@ bool measure_copy_engine(Session& session, Row* row) {
   row->scope = "stream";
   Transfer transfer;
   transfer.bytes = Session::kBufferBytes;
-  const Launch copy = [&](int iterations) {
-    for (int i = 0; i < iterations; ++i) {
-      must(cudaMemcpyAsync(session.peer_target(), session.source(), Session::kBufferBytes, cudaMemcpyDeviceToDevice,
-                           session.stream()),
-           "cudaMemcpyAsync to the peer");
-    }
-  };
-  return session.measure_bandwidth(row, transfer, copy, {});
+  return session.measure_bandwidth(row, transfer, cuda_copies(session, true, transfer.bytes), {});
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ __device__ inline uint64_t load_acquire(const uint64_t* from) {
 __device__ inline void add_relaxed(uint64_t* to, uint64_t value) {
   asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
+__device__ inline uint64_t fetch_add_relaxed(uint64_t* to, uint64_t value) {
+  uint64_t old;
+  asm volatile("atom.relaxed.sys.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(to), "l"(value) : "memory");
+  return old;
+}
 /// 16 bytes; no copy stays in L1, so that every load of a peer's memory crosses the link.
 __device__ inline uint4 load_vector(const uint4* from) {
   uint4 value;
@@ -233,6 +238,17 @@ inline Launch bulk(Session& session, int blocks, size_t part, bool put, size_t s
     } else {
       session.launch(bulk_kernel<8>, blocks, 32, bulk_smem(8), session.target(), session.peer_source(), part, second,
                      iterations, session.late());
+    }
+  };
+}
+
+/// `bytes` between the PEs' buffers by CUDA's own copies.
+inline Launch cuda_copies(Session& session, bool put, size_t bytes) {
+  return [=, &session](int iterations) {
+    char* const to = put ? session.peer_target() : session.target();
+    const char* const from = put ? session.source() : session.peer_source();
+    for (int i = 0; i < iterations; ++i) {
+      must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, session.stream()), "cudaMemcpyAsync");
     }
   };
 }
