@@ -28,23 +28,26 @@ struct PTurn {
   }
 };
 
-struct AtomicTurn {
-  uint64_t* flag;
-  int pe;
+struct AtomicTurn : PTurn {
   __device__ void send(uint64_t) const { nvshmem_uint64_atomic_inc(flag, pe); }
-  __device__ bool wait(uint64_t number) const {
-    nvshmem_uint64_wait_until(flag, NVSHMEM_CMP_GE, number);
-    return true;
-  }
 };
 
-/// A block's data, a fence and a signal.
-struct PutTurn {
+/// Data with the flag behind them, by one thread or a block.
+struct DataTurn {
   char* to;
   const char* from;
   size_t bytes;
   uint64_t* flag;
   int pe;
+  __device__ bool wait(uint64_t number) const {
+    if (threadIdx.x == 0) nvshmem_signal_wait_until(flag, NVSHMEM_CMP_GE, number);
+    return true;  // the block meets in the put that follows
+  }
+};
+
+/// A block's data, a fence and a signal.
+struct PutTurn : DataTurn {
+  static constexpr const char* kScope = ByBlock::kName;
   __device__ void send(uint64_t number) const {
     nvshmemx_putmem_block(to, from, bytes, pe);
     if (threadIdx.x == 0) {
@@ -52,39 +55,19 @@ struct PutTurn {
       nvshmemx_signal_op(flag, number, NVSHMEM_SIGNAL_SET, pe);
     }
   }
-  __device__ bool wait(uint64_t number) const {
-    if (threadIdx.x == 0) nvshmem_signal_wait_until(flag, NVSHMEM_CMP_GE, number);
-    return true;  // the block meets in the put that follows
-  }
 };
 
-struct BlockPutSignalTurn {
-  char* to;
-  const char* from;
-  size_t bytes;
-  uint64_t* flag;
-  int pe;
+struct BlockPutSignalTurn : DataTurn {
+  static constexpr const char* kScope = ByBlock::kName;
   __device__ void send(uint64_t number) const {
     nvshmemx_putmem_signal_block(to, from, bytes, flag, number, NVSHMEM_SIGNAL_SET, pe);
   }
-  __device__ bool wait(uint64_t number) const {
-    if (threadIdx.x == 0) nvshmem_signal_wait_until(flag, NVSHMEM_CMP_GE, number);
-    return true;  // the block meets in the put that follows
-  }
 };
 
-struct ThreadPutSignalTurn {
-  char* to;
-  const char* from;
-  size_t bytes;
-  uint64_t* flag;
-  int pe;
+struct ThreadPutSignalTurn : DataTurn {
+  static constexpr const char* kScope = ByThread::kName;
   __device__ void send(uint64_t number) const {
     nvshmem_putmem_signal(to, from, bytes, flag, number, NVSHMEM_SIGNAL_SET, pe);
-  }
-  __device__ bool wait(uint64_t number) const {
-    nvshmem_signal_wait_until(flag, NVSHMEM_CMP_GE, number);
-    return true;
   }
 };
 
@@ -136,7 +119,7 @@ RawReleaseTurn raw_release(Session& session) { return {session.flag(1), session.
 template <class Turn>
 RowEntry flag_row(const char* name, bool atomic) {
   return {name, [=](Session& session, Row* row) {
-            row->scope = "thread";
+            row->scope = ByThread::kName;
             row->bytes = sizeof(uint64_t);
             const RawFlagTurn raw = raw_flag(session);
             return session.measure_latency(
@@ -146,9 +129,9 @@ RowEntry flag_row(const char* name, bool atomic) {
 }
 
 template <int kThreads, class Turn>
-RowEntry put_row(const char* name, const char* scope, size_t bytes) {
+RowEntry put_row(const char* name, size_t bytes) {
   return {name, [=](Session& session, Row* row) {
-            row->scope = scope;
+            row->scope = Turn::kScope;
             row->bytes = bytes;
             const RawPutSignalTurn raw{session.peer_target(), session.source(), bytes, raw_release(session)};
             session.fill_both(bytes);
@@ -164,7 +147,7 @@ RowEntry put_row(const char* name, const char* scope, size_t bytes) {
 template <class Turn>
 RowEntry raw_row(const char* name, Turn (*turn)(Session&)) {
   return {name, [=](Session& session, Row* row) {
-            row->scope = "thread";
+            row->scope = ByThread::kName;
             row->bytes = sizeof(uint64_t);
             return session.measure_latency(row, true, ping_pong<1>(session, turn(session)), {});
           }};
@@ -177,10 +160,10 @@ std::vector<RowEntry> ping_pong_rows() {
       flag_row<SignalTurn>("pp_signal", false),
       flag_row<PTurn>("pp_p", false),
       flag_row<AtomicTurn>("pp_atomic", true),
-      put_row<kBlockThreads, PutTurn>("pp_put_block_1k", "block", 1u << 10),
-      put_row<kBlockThreads, BlockPutSignalTurn>("pp_put_signal_block_16", "block", 16),
-      put_row<1, ThreadPutSignalTurn>("pp_put_signal_thread_2k", "thread", 2u << 10),
-      put_row<1, ThreadPutSignalTurn>("pp_put_signal_thread_1m", "thread", 1u << 20),
+      put_row<kBlockThreads, PutTurn>("pp_put_block_1k", 1u << 10),
+      put_row<kBlockThreads, BlockPutSignalTurn>("pp_put_signal_block_16", 16),
+      put_row<1, ThreadPutSignalTurn>("pp_put_signal_thread_2k", 2u << 10),
+      put_row<1, ThreadPutSignalTurn>("pp_put_signal_thread_1m", 1u << 20),
       raw_row<RawFlagTurn>("raw_pp_relaxed", raw_flag),
       raw_row<RawReleaseTurn>("raw_pp_release", raw_release),
       raw_row<RawAtomicTurn>("raw_pp_atomic", [](Session& session) { return RawAtomicTurn{raw_flag(session)}; }),
