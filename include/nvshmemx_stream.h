@@ -4,10 +4,12 @@
  * - The call enqueues and returns; the work is done when the stream comes to it, as by the host call of the same name.
  *   Later work of the stream finds it done: puts delivered, gets arrived. Streams are those of the GPU that holds this
  *   PE's heap; 0 is the legacy default stream.
- * - Arguments are read when the call is made: values travel with it. Local addresses of puts and gets may be any
- * memory; arrays that a kernel has to read (status, cmp_values) must be GPU or pinned memory, and stay.
- * - All may be captured into a CUDA graph, but for T_g, which returns a value. Local sides of captured puts and gets
- *   should be GPU or pinned memory.
+ * - Arguments are read when the call is made: values travel with it. Local addresses of puts and gets may be any memory;
+ *   pageable sources are read in the call, others when the stream comes to it. Arrays that a kernel has to read (status,
+ *   cmp_values) must be GPU or pinned memory, and stay.
+ * - All may be captured into a CUDA graph, but for T_g, which returns a value: it reports the error, returns zero, and
+ *   the capture goes on. A graph keeps values (T_p, signals, cmp_value), and reads and writes the local memory of puts
+ *   and gets anew at each launch: that of any kind, pageable too, must stay while graphs use it.
  * - Errors of arguments are reported at once, like those of host calls. What fails later shows as an error of the
  * stream, or is reported from the kernel (a lost PE, HEDDLE_WAIT_TIMEOUT).
  * - With a heap in host memory on a machine without a CUDA driver the calls do their work at once. With one they are

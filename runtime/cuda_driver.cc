@@ -48,6 +48,10 @@ Status resolve(void* library, Driver* driver) {
     driver->NAME = nullptr;                                                                                     \
   }
   HEDDLE_OPTIONAL_DRIVER_FUNCTIONS(HEDDLE_RESOLVE)
+  // An older driver would give the function under its older signature.
+  if (version >= 13000) {
+    HEDDLE_DRIVER_FUNCTIONS_OF_13(HEDDLE_RESOLVE)
+  }
 #undef HEDDLE_RESOLVE
   return Status::ok();
 }

@@ -48,7 +48,7 @@
   X(MemcpyDtoHAsync)               \
   X(Memcpy2DAsync)                 \
   X(MemsetD8Async)                 \
-  X(PointerGetAttribute)           \
+  X(PointerGetAttributes)          \
   X(StreamCreate)                  \
   X(StreamDestroy)                 \
   X(StreamSynchronize)             \
@@ -72,6 +72,13 @@
 /// Functions that older drivers lack; nullptr there.
 #define HEDDLE_OPTIONAL_DRIVER_FUNCTIONS(X) X(FuncLoad)
 
+/// Functions whose present signature came with CUDA 13.0; nullptr in older drivers. Older toolkits do not declare it.
+#if CUDA_VERSION >= 13000
+#define HEDDLE_DRIVER_FUNCTIONS_OF_13(X) X(MemcpyBatchAsync)
+#else
+#define HEDDLE_DRIVER_FUNCTIONS_OF_13(X)
+#endif
+
 namespace heddle::cuda {
 
 /// The table of functions. Members are named as the driver names them, so that its documentation is theirs.
@@ -79,6 +86,7 @@ struct Driver {
 #define HEDDLE_DRIVER_MEMBER(NAME) decltype(&::cu##NAME) NAME = nullptr;
   HEDDLE_DRIVER_FUNCTIONS(HEDDLE_DRIVER_MEMBER)
   HEDDLE_OPTIONAL_DRIVER_FUNCTIONS(HEDDLE_DRIVER_MEMBER)
+  HEDDLE_DRIVER_FUNCTIONS_OF_13(HEDDLE_DRIVER_MEMBER)
 #undef HEDDLE_DRIVER_MEMBER
 };
 

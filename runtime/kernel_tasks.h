@@ -12,6 +12,18 @@ struct StoreTask {
   uint32_t bytes;  ///< 1, 2, 4, 8 or 16
 };
 
+/// A few bytes whose values travel with the launch, then perhaps a signal that is ordered after them.
+struct ValuesTask {
+  static constexpr uint32_t kMost = 1024;
+  void* destination;
+  uint64_t* signal;  ///< nullptr: none
+  uint64_t value;
+  int32_t signal_op;  ///< NVSHMEM_SIGNAL_*
+  uint32_t bytes;
+  uint32_t unit;  ///< 1, 2, 4, 8 or 16 bytes, of which destination and size are multiples
+  alignas(16) unsigned char values[kMost];
+};
+
 /// A copy, then perhaps a signal that is ordered after it.
 struct CopyTask {
   void* destination;
@@ -21,6 +33,7 @@ struct CopyTask {
   uint64_t value;
   int32_t signal_op;  ///< NVSHMEM_SIGNAL_*
   uint32_t is_get;    ///< 1: the source is the peer's side
+  uint32_t unit;      ///< of copies by units: 1, 2, 4, 8 or 16 bytes, of which all else are multiples
 };
 
 /// Element i goes from source[i * source_stride] to destination[i * destination_stride]; strides in elements.

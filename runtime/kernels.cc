@@ -22,8 +22,9 @@ extern "C" const unsigned char heddle_kernels_image[];
 namespace heddle {
 namespace {
 
-constexpr const char* kNames[] = {"heddle_store",  "heddle_copy", "heddle_signal", "heddle_strided",
-                                  "heddle_atomic", "heddle_wait", "heddle_barrier"};
+constexpr const char* kNames[] = {"heddle_store",  "heddle_values", "heddle_copy_units",
+                                  "heddle_copy",   "heddle_signal", "heddle_strided",
+                                  "heddle_atomic", "heddle_wait",   "heddle_barrier"};
 constexpr unsigned kThreads = 256;
 constexpr uint64_t kBytesPerBlock = 16u << 10;
 constexpr uint64_t kMostBlocks = 32;
@@ -35,6 +36,13 @@ unsigned blocks_for(uint64_t work, uint64_t per_block) {
 /// Whole warps, at most kThreads.
 unsigned threads_for(uint64_t units) {
   return static_cast<unsigned>(std::clamp<uint64_t>((units + 31) / 32 * 32, 32, kThreads));
+}
+
+/// The largest unit, 1 to 16 bytes, that both addresses and the size are multiples of.
+uint32_t unit_of(const void* to, const void* from, uint64_t bytes) {
+  const auto bits =
+      static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) | 16;
+  return bits & (0 - bits);
 }
 
 }  // namespace
@@ -56,11 +64,10 @@ Status Kernels::load_all() {
   for (int i = 0; i < kCount; ++i) {
     result = driver.LibraryGetKernel(&kernels_[i], library_, kNames[i]);
     if (result != CUDA_SUCCESS) return cuda_error(driver, result, "cuLibraryGetKernel", "%s", kNames[i]);
-    CUfunction function = nullptr;
-    result = driver.KernelGetFunction(&function, kernels_[i]);
+    result = driver.KernelGetFunction(&functions_[i], kernels_[i]);
     if (result != CUDA_SUCCESS) return cuda_error(driver, result, "cuKernelGetFunction", "%s", kNames[i]);
     if (driver.FuncLoad == nullptr) continue;
-    result = driver.FuncLoad(function);
+    result = driver.FuncLoad(functions_[i]);
     if (result != CUDA_SUCCESS) return cuda_error(driver, result, "cuFuncLoad", "%s", kNames[i]);
   }
   size_t bytes = 0;
@@ -90,11 +97,13 @@ Status Kernels::launch(Which which, CUstream stream, unsigned blocks, unsigned t
   std::optional<ContextScope> scope;
   if (driver.CtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr) {
     scope.emplace(*gpu_);
+    current = gpu_->context();
   }
   void* parameters[] = {const_cast<void*>(task)};
-  // The driver takes kernels of libraries wherever it takes functions.
-  const CUresult result = driver.LaunchKernel(reinterpret_cast<CUfunction>(kernels_[which]), blocks, 1, 1, threads, 1,
-                                              1, 0, stream, task == nullptr ? nullptr : parameters, nullptr);
+  // The driver takes kernels of libraries wherever it takes functions; only they are good for any context.
+  const auto function = current == gpu_->context() ? functions_[which] : reinterpret_cast<CUfunction>(kernels_[which]);
+  const CUresult result = driver.LaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream,
+                                              task == nullptr ? nullptr : parameters, nullptr);
   if (result == CUDA_SUCCESS) return Status::ok();
   return cuda_error(driver, result, "cuLaunchKernel", "%s, %u blocks of %u threads, stream %p, %s", kNames[which],
                     blocks, threads, static_cast<void*>(stream), gpu_->name().c_str());
@@ -102,7 +111,17 @@ Status Kernels::launch(Which which, CUstream stream, unsigned blocks, unsigned t
 
 Status Kernels::store(CUstream stream, const StoreTask& task) const { return launch(kStore, stream, 1, 1, &task); }
 
+Status Kernels::values(CUstream stream, ValuesTask& task) const {
+  task.unit = unit_of(task.destination, nullptr, task.bytes);
+  return launch(kValues, stream, 1, threads_for(task.bytes / task.unit), &task);
+}
+
 Status Kernels::copy(CUstream stream, const CopyTask& task) const {
+  CopyTask by_units = task;
+  by_units.unit = unit_of(task.destination, task.source, task.bytes);
+  if (task.bytes / by_units.unit <= kThreads) {
+    return launch(kCopyUnits, stream, 1, threads_for(task.bytes / by_units.unit), &by_units);
+  }
   const unsigned blocks = task.signal != nullptr ? 1 : blocks_for(task.bytes, kBytesPerBlock);
   return launch(kCopy, stream, blocks, threads_for(task.bytes / 8), &task);
 }
@@ -123,27 +142,6 @@ Status Kernels::wait(CUstream stream, const WaitTask& task) const {
 
 Status Kernels::barrier(CUstream stream, int n_pes) const {
   return launch(kBarrier, stream, 1, threads_for(static_cast<uint64_t>(n_pes)), nullptr);
-}
-
-Status copy_strided_pageable(const Gpu& gpu, CUstream stream, const StridedTask& task) {
-  const auto pitch = [&](int64_t stride) { return static_cast<size_t>(stride) * task.element; };
-  CUDA_MEMCPY2D copy{};
-  copy.srcMemoryType = task.is_get != 0 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-  copy.srcHost = task.source;
-  copy.srcDevice = cuda::device_pointer(task.source);
-  copy.srcPitch = pitch(task.source_stride);
-  copy.dstMemoryType = task.is_get != 0 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  copy.dstHost = task.destination;
-  copy.dstDevice = cuda::device_pointer(task.destination);
-  copy.dstPitch = pitch(task.destination_stride);
-  copy.WidthInBytes = task.element;
-  copy.Height = task.count;
-  const CUresult result = gpu.driver().Memcpy2DAsync(&copy, stream);
-  if (result == CUDA_SUCCESS) return Status::ok();
-  return cuda_error(gpu.driver(), result, "cuMemcpy2DAsync",
-                    "%llu elements of %u bytes from %p, pitch %zu, to %p, pitch %zu",
-                    static_cast<unsigned long long>(task.count), task.element, task.source, copy.srcPitch,
-                    task.destination, copy.dstPitch);
 }
 
 Status copy_to_device(const Gpu& gpu, CUstream stream, CUdeviceptr to, const void* from, size_t bytes,

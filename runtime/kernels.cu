@@ -23,6 +23,24 @@ struct Words {
   uint64_t low, high;
 };
 
+/// One unit of 1, 2, 4, 8 or 16 bytes, aligned to itself on both sides.
+template <class Sides>
+__device__ void copy_unit(char* destination, const char* source, uint32_t unit) {
+  if (unit == 16) {
+    Sides::store(reinterpret_cast<device::Vector*>(destination),
+                 Sides::load(reinterpret_cast<const device::Vector*>(source)));
+  } else {
+    device::store_unit<Sides>(destination, device::load_unit<Sides>(source, unit), unit);
+  }
+}
+
+/// The signal, if there is one, after what the block has stored.
+__device__ void signal_after(uint64_t* signal, uint64_t value, int op) {
+  if (signal == nullptr) return;
+  device::BlockScope::sync();  // the release below covers what the others have stored
+  if (device::BlockScope::rank() == 0) device::signal_release(signal, value, op);
+}
+
 template <class T>
 __device__ void strided(const heddle::StridedTask& task) {
   auto* const destination = static_cast<T*>(task.destination);
@@ -115,6 +133,30 @@ __global__ void heddle_store(heddle::StoreTask task) {
   }
 }
 
+/// One block.
+__global__ void heddle_values(const __grid_constant__ heddle::ValuesTask task) {
+  auto* const destination = static_cast<char*>(task.destination);
+  for (uint32_t at = threadIdx.x * task.unit; at < task.bytes; at += blockDim.x * task.unit) {
+    copy_unit<device::ToPeer>(destination + at, reinterpret_cast<const char*>(task.values) + at, task.unit);
+  }
+  signal_after(task.signal, task.value, task.signal_op);
+}
+
+/// One block, and one unit for each thread of it: as short as a copy can be.
+__global__ void heddle_copy_units(heddle::CopyTask task) {
+  auto* const destination = static_cast<char*>(task.destination);
+  const auto* const source = static_cast<const char*>(task.source);
+  const uint32_t at = threadIdx.x * task.unit;
+  if (at < task.bytes) {
+    if (task.is_get != 0) {
+      copy_unit<device::FromPeer>(destination + at, source + at, task.unit);
+    } else {
+      copy_unit<device::ToPeer>(destination + at, source + at, task.unit);
+    }
+  }
+  signal_after(task.signal, task.value, task.signal_op);
+}
+
 /// Any grid without a signal; one block with one.
 __global__ void heddle_copy(heddle::CopyTask task) {
   auto* const destination = static_cast<char*>(task.destination);
@@ -128,9 +170,7 @@ __global__ void heddle_copy(heddle::CopyTask task) {
   } else {
     device::copy<device::ToPeer>(device::BlockScope(), destination + begin, source + begin, end - begin);
   }
-  if (task.signal == nullptr) return;
-  device::BlockScope::sync();  // the release below covers what the others have stored
-  if (device::BlockScope::rank() == 0) device::signal_release(task.signal, task.value, task.signal_op);
+  signal_after(task.signal, task.value, task.signal_op);
 }
 
 /// A signal alone, after what came before it in the stream.

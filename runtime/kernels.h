@@ -20,7 +20,9 @@ class Kernels {
   Kernels& operator=(const Kernels&) = delete;
 
   Status store(CUstream stream, const StoreTask& task) const;
-  /// By as many blocks as help; one when there is a signal.
+  /// Fills in task.unit.
+  Status values(CUstream stream, ValuesTask& task) const;
+  /// By as many blocks as help; one when there is a signal. task.unit is not read.
   Status copy(CUstream stream, const CopyTask& task) const;
   Status signal(CUstream stream, const CopyTask& task) const;
   Status strided(CUstream stream, const StridedTask& task) const;
@@ -33,7 +35,7 @@ class Kernels {
   Status set_state(CUstream stream, const device::DeviceState& state) const;
 
  private:
-  enum Which { kStore, kCopy, kSignal, kStrided, kAtomic, kWait, kBarrier, kCount };
+  enum Which { kStore, kValues, kCopyUnits, kCopy, kSignal, kStrided, kAtomic, kWait, kBarrier, kCount };
   explicit Kernels(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
   Status load_all();
   Status launch(Which which, CUstream stream, unsigned blocks, unsigned threads, const void* task) const;
@@ -41,15 +43,12 @@ class Kernels {
   const std::shared_ptr<Gpu> gpu_;
   CUlibrary library_ = nullptr;
   CUkernel kernels_[kCount] = {};
+  CUfunction functions_[kCount] = {};  // the same in the GPU's context
   CUdeviceptr state_ = 0;
 };
 
 /// Copies `bytes` to device memory `to` on `stream` and waits for that alone. `what` for the text of a failure.
 Status copy_to_device(const Gpu& gpu, CUstream stream, CUdeviceptr to, const void* from, size_t bytes,
                       const char* what);
-
-/// Enqueues a strided copy whose local side is pageable host memory, which kernels cannot reach. Pitches are bounded
-/// (CU_DEVICE_ATTRIBUTE_MAX_PITCH). The GPU's context must be current.
-Status copy_strided_pageable(const Gpu& gpu, CUstream stream, const StridedTask& task);
 
 }  // namespace heddle

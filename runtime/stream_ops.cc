@@ -9,6 +9,7 @@
 #include "device/signal.h"
 #include "runtime/gpu.h"
 #include "runtime/kernels.h"
+#include "runtime/strided_copy.h"
 #endif
 
 namespace heddle::stream {
@@ -27,8 +28,11 @@ Status refusal(World& world) {
 #ifdef HEDDLE_HAVE_CUDA
 namespace {
 
+/// Up to here puts and gets go by a kernel, which follows a kernel before it in the stream more closely than the copy
+/// engines do (tests/gpu/stream_ways.cu measures both).
+constexpr size_t kKernelBytes = 4u << 10;
 /// Up to here one kernel for data and signal is quicker than a copy and a kernel.
-constexpr size_t kKernelBytes = 32u << 10;
+constexpr size_t kSignalKernelBytes = 32u << 10;
 
 /// Launches and copies go to the stream's context, mostly the current one. Where the thread has none, the heap's is
 /// meant.
@@ -57,24 +61,15 @@ Status copy(World& world, void* to, const void* from, size_t bytes, Stream strea
                     static_cast<void*>(stream));
 }
 
-CopyTask copy_task(void* to, const void* from, size_t bytes, uint64_t* signal, uint64_t value, int op) {
-  CopyTask task{};
-  task.destination = to;
-  task.source = from;
-  task.bytes = bytes;
-  task.signal = signal;
-  task.value = value;
-  task.signal_op = op;
-  return task;
+bool is_captured(World& world, Stream stream) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  return world.fabric().gpu()->driver().StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+         capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /// Whether the stream itself may write at `address`. Not while it is captured: graphs take such writes on few GPUs.
 bool can_write(World& world, const void* address, Stream stream) {
-  const Gpu& gpu = *world.fabric().gpu();
-  const cuda::Driver& driver = gpu.driver();
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  return gpu.writes_words() && cuda::device_pointer(address) % 4 == 0 &&
-         driver.StreamIsCapturing(stream, &capture) == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE;
+  return world.fabric().gpu()->writes_words() && cuda::device_pointer(address) % 4 == 0 && !is_captured(world, stream);
 }
 
 /// Lets the stream write 4 or 8 bytes after all of its earlier work, which takes a third of a kernel's time. False
@@ -92,6 +87,70 @@ bool write_word(World& world, void* to, uint64_t word, size_t bytes, Stream stre
          gpu.driver().StreamWriteValue64(stream, at, word, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
 }
 
+/// What a call does to a signal of some PE; `at` nullptr: nothing.
+struct Signal {
+  uint64_t* at = nullptr;
+  uint64_t value = 0;
+  int op = device::kSignalSet;
+};
+
+Status check_signal(const uint64_t* signal) {
+  if (cuda::device_pointer(signal) % sizeof *signal == 0) return Status::ok();
+  return error(Code::kInvalidValue, "the signal at %p is not aligned to its 8 bytes", static_cast<const void*>(signal));
+}
+
+/// After all of the stream's earlier work.
+Status update_signal(World& world, const Signal& signal, Stream stream) {
+  if (signal.at == nullptr) return Status::ok();
+  if (signal.op == device::kSignalSet && write_word(world, signal.at, signal.value, sizeof signal.value, stream)) {
+    return Status::ok();
+  }
+  CopyTask task{};
+  task.signal = signal.at;
+  task.value = signal.value;
+  task.signal_op = signal.op;
+  return world.fabric().kernels()->signal(stream, task);
+}
+
+Status copy_by_kernel(World& world, void* to, const void* from, size_t bytes, bool is_get, const Signal& signal,
+                      Stream stream) {
+  CopyTask task{};
+  task.destination = to;
+  task.source = from;
+  task.bytes = bytes;
+  task.signal = signal.at;
+  task.value = signal.value;
+  task.signal_op = signal.op;
+  task.is_get = is_get ? 1 : 0;
+  return world.fabric().kernels()->copy(stream, task);
+}
+
+/// Up to ValuesTask::kMost bytes, read now.
+Status put_values(World& world, void* to, const void* source, size_t bytes, const Signal& signal, Stream stream) {
+  ValuesTask task{};
+  task.destination = to;
+  task.bytes = static_cast<uint32_t>(bytes);
+  std::memcpy(task.values, source, bytes);
+  task.signal = signal.at;
+  task.value = signal.value;
+  task.signal_op = signal.op;
+  return world.fabric().kernels()->values(stream, task);
+}
+
+/// Puts from pageable memory, then updates the signal. The source was read on return, but in a capture: there a copy of
+/// any size reads it at each launch of the graph, as CUDA's own copies do.
+Status put_pageable(World& world, void* to, const void* source, size_t bytes, const Signal& signal, Stream stream) {
+  const bool by_value = bytes <= ValuesTask::kMost && !is_captured(world, stream);
+  uint64_t word = 0;
+  if (by_value && bytes <= sizeof word) std::memcpy(&word, source, bytes);
+  if (!by_value) {
+    HEDDLE_RETURN_IF_ERROR(copy(world, to, source, bytes, stream));
+  } else if (!write_word(world, to, word, bytes, stream)) {
+    return put_values(world, to, source, bytes, signal, stream);
+  }
+  return update_signal(world, signal, stream);
+}
+
 }  // namespace
 
 Way way_of(World& world) {
@@ -102,11 +161,23 @@ Way way_of(World& world) {
 }
 
 Status put(World& world, void* destination, const void* source, size_t bytes, int pe, Stream stream) {
-  return bytes == 0 ? Status::ok() : copy(world, remote(world, destination, pe), source, bytes, stream);
+  if (bytes == 0) return Status::ok();
+  void* const to = remote(world, destination, pe);
+  if (bytes <= kKernelBytes) {
+    const LocalMemory memory = world.fabric().local_memory(source);
+    if (memory == LocalMemory::kPageable) return put_pageable(world, to, source, bytes, {}, stream);
+    if (memory == LocalMemory::kKernels) return copy_by_kernel(world, to, source, bytes, false, {}, stream);
+  }
+  return copy(world, to, source, bytes, stream);
 }
 
 Status get(World& world, void* destination, const void* source, size_t bytes, int pe, Stream stream) {
-  return bytes == 0 ? Status::ok() : copy(world, destination, remote(world, source, pe), bytes, stream);
+  if (bytes == 0) return Status::ok();
+  const void* const from = remote(world, source, pe);
+  if (bytes <= kKernelBytes && world.fabric().is_device_accessible(destination)) {
+    return copy_by_kernel(world, destination, from, bytes, true, {}, stream);
+  }
+  return copy(world, destination, from, bytes, stream);
 }
 
 Status store(World& world, void* destination, const void* value, size_t bytes, int pe, Stream stream) {
@@ -114,6 +185,7 @@ Status store(World& world, void* destination, const void* value, size_t bytes, i
   std::memcpy(words, value, bytes);
   void* const to = remote(world, destination, pe);
   if (write_word(world, to, words[0], bytes, stream)) return Status::ok();
+  if (cuda::device_pointer(to) % (bytes < 8 ? bytes : 8) != 0) return put_values(world, to, value, bytes, {}, stream);
   StoreTask task{};
   task.destination = to;
   task.bytes = static_cast<uint32_t>(bytes);
@@ -125,14 +197,12 @@ Status store(World& world, void* destination, const void* value, size_t bytes, i
 Status load(World& world, void* value, const void* source, size_t bytes, int pe, Stream stream) {
   const Gpu& gpu = *world.fabric().gpu();
   const StreamScope scope(gpu);
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  CUresult result = gpu.driver().StreamIsCapturing(stream, &capture);
-  if (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+  if (is_captured(world, stream)) {
     return error(Code::kInvalidValue, "stream %p is being captured, and a graph cannot return a value; use get",
                  static_cast<void*>(stream));
   }
   const void* const from = remote(world, source, pe);
-  result = gpu.driver().MemcpyDtoHAsync(value, cuda::device_pointer(from), bytes, stream);
+  CUresult result = gpu.driver().MemcpyDtoHAsync(value, cuda::device_pointer(from), bytes, stream);
   if (result == CUDA_SUCCESS) result = gpu.driver().StreamSynchronize(stream);
   if (result == CUDA_SUCCESS) return Status::ok();
   return cuda_error(gpu.driver(), result, "cuMemcpyDtoHAsync", "%zu bytes from %p, stream %p", bytes, from,
@@ -147,35 +217,39 @@ Status strided(World& world, StridedTask task, int pe, Stream stream) {
   } else {
     task.destination = remote(world, task.destination, pe);
   }
-  if (!world.fabric().is_device_accessible(local)) {
-    const Gpu& gpu = *world.fabric().gpu();
-    const StreamScope scope(gpu);
-    return copy_strided_pageable(gpu, stream, task);
-  }
-  return world.fabric().kernels()->strided(stream, task);
+  const LocalMemory memory = world.fabric().local_memory(local);
+  if (memory == LocalMemory::kKernels && is_aligned(task)) return world.fabric().kernels()->strided(stream, task);
+  const Gpu& gpu = *world.fabric().gpu();
+  const StreamScope scope(gpu);
+  return copy_strided(gpu, stream, task, memory);
 }
 
 Status put_signal(World& world, void* destination, const void* source, size_t bytes, uint64_t* signal, uint64_t value,
                   int op, int pe, Stream stream) {
+  HEDDLE_RETURN_IF_ERROR(check_signal(signal));
   void* const to = remote(world, destination, pe);
-  uint64_t* const at = remote(world, signal, pe);
-  CopyTask task = copy_task(to, source, bytes, at, value, op);
-  const bool by_write = op == device::kSignalSet && can_write(world, at, stream);
-  if (!by_write && bytes > 0 && bytes <= kKernelBytes && world.fabric().is_device_accessible(source)) {
-    return world.fabric().kernels()->copy(stream, task);
+  const Signal update{remote(world, signal, pe), value, op};
+  if (bytes == 0) return update_signal(world, update, stream);
+  const LocalMemory memory = world.fabric().local_memory(source);
+  if (memory == LocalMemory::kPageable) return put_pageable(world, to, source, bytes, update, stream);
+  const bool by_write = op == device::kSignalSet && can_write(world, update.at, stream);
+  if (memory == LocalMemory::kKernels && bytes <= (by_write ? kKernelBytes : kSignalKernelBytes)) {
+    return copy_by_kernel(world, to, source, bytes, false, update, stream);
   }
-  if (bytes > 0) HEDDLE_RETURN_IF_ERROR(copy(world, to, source, bytes, stream));
-  if (by_write && write_word(world, at, value, sizeof value, stream)) return Status::ok();
-  return world.fabric().kernels()->signal(stream, task);
+  HEDDLE_RETURN_IF_ERROR(copy(world, to, source, bytes, stream));
+  return update_signal(world, update, stream);
 }
 
 Status signal(World& world, uint64_t* signal, uint64_t value, int op, int pe, Stream stream) {
-  uint64_t* const at = remote(world, signal, pe);
-  if (op == device::kSignalSet && write_word(world, at, value, sizeof value, stream)) return Status::ok();
-  return world.fabric().kernels()->signal(stream, copy_task(nullptr, nullptr, 0, at, value, op));
+  HEDDLE_RETURN_IF_ERROR(check_signal(signal));
+  return update_signal(world, {remote(world, signal, pe), value, op}, stream);
 }
 
 Status wait(World& world, const WaitTask& task, Stream stream) {
+  if (cuda::device_pointer(task.variables) % task.element != 0) {
+    return error(Code::kInvalidValue, "the variable at %p is not aligned to its %u bytes", task.variables,
+                 task.element);
+  }
   for (const void* array : {static_cast<const void*>(task.status), task.references}) {
     if (array != nullptr && !world.fabric().is_device_accessible(array)) {
       return error(Code::kInvalidValue,

@@ -95,6 +95,13 @@ enum class AtomicOp : uint8_t { kFetch, kSet, kSwap, kCompareSwap, kAdd, kAnd, k
 /// Type of the object that an atomic works on. Signed integers use the unsigned type of their width: add wraps.
 enum class AtomicType : uint8_t { kU32, kU64, kF16, kF32, kF64 };
 
+/// What the GPU of a fabric can do with memory of its process.
+enum class LocalMemory : uint8_t {
+  kPageable,  ///< host memory that CUDA does not know; all memory, on fabrics without a GPU
+  kKernels,   ///< kernels can load and store
+  kCopies,    ///< copies reach it, kernels do not: memory of another GPU
+};
+
 class Gpu;
 class Kernels;
 
@@ -228,8 +235,9 @@ class Fabric {
   /// Orders this process's earlier operations before what is enqueued on `stream` later. Does not wait where it can do
   /// without.
   virtual Status join(CUstream_st* /*stream*/) { return quiet(); }
-  /// Whether kernels on gpu() can load and store at `address`; false for pageable host memory, and without a GPU.
-  virtual bool is_device_accessible(const void* /*address*/) const { return false; }
+  /// What gpu() can do at `address` of this process.
+  virtual LocalMemory local_memory(const void* /*address*/) const { return LocalMemory::kPageable; }
+  bool is_device_accessible(const void* address) const { return local_memory(address) == LocalMemory::kKernels; }
 };
 
 /// One choice of fabric and why it can or cannot be used here.

@@ -86,8 +86,16 @@ void FakeCuda::run(const std::string& name, const std::vector<char>& bytes, cons
     const auto task = task_of<StoreTask>(bytes);
     const uint64_t words[2] = {task.low, task.high};
     std::memcpy(task.destination, words, task.bytes);
-  } else if (name == "heddle_copy") {
+  } else if (name == "heddle_values") {
+    const auto task = task_of<ValuesTask>(bytes);
+    const auto to = reinterpret_cast<uintptr_t>(task.destination);
+    if (task.unit == 0 || (to | task.bytes) % task.unit != 0) std::abort();
+    std::memcpy(task.destination, task.values, task.bytes);
+    if (task.signal != nullptr) device::signal_release(task.signal, task.value, task.signal_op);
+  } else if (name == "heddle_copy_units" || name == "heddle_copy") {
     const auto task = task_of<CopyTask>(bytes);
+    const auto sides = reinterpret_cast<uintptr_t>(task.destination) | reinterpret_cast<uintptr_t>(task.source);
+    if (name == "heddle_copy_units" && (task.unit == 0 || (sides | task.bytes) % task.unit != 0)) std::abort();
     std::memmove(task.destination, task.source, task.bytes);
     if (task.signal != nullptr) device::signal_release(task.signal, task.value, task.signal_op);
   } else if (name == "heddle_signal") {
@@ -122,6 +130,8 @@ void FakeCuda::run(const std::string& name, const std::vector<char>& bytes, cons
 CUresult FakeCuda::launch(Kernel& kernel, CUstream stream, void** parameters) {
   static const std::map<std::string, size_t> sizes = {
       {"heddle_store", sizeof(StoreTask)},
+      {"heddle_values", sizeof(ValuesTask)},
+      {"heddle_copy_units", sizeof(CopyTask)},
       {"heddle_copy", sizeof(CopyTask)},
       {"heddle_signal", sizeof(CopyTask)},
       {"heddle_strided", sizeof(StridedTask)},
@@ -141,7 +151,9 @@ CUresult FakeCuda::launch(Kernel& kernel, CUstream stream, void** parameters) {
 }
 
 CUresult FakeCuda::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  if (kind_of(to) == 0) {  // pageable: complete on return
+  if (of(stream).is_captured()) {  // at each launch, whatever the memory
+    of(stream).push([=] { std::memmove(pointer(to), pointer(from), bytes); });
+  } else if (kind_of(to) == 0) {  // pageable: complete on return
     of(stream).drain();
     std::memmove(pointer(to), pointer(from), bytes);
   } else if (kind_of(from) == 0) {  // pageable: read on return
@@ -155,14 +167,25 @@ CUresult FakeCuda::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream
 }
 
 CUresult FakeCuda::copy_2d(const CUDA_MEMCPY2D& shape, CUstream stream) {
-  const bool up = shape.srcMemoryType == CU_MEMORYTYPE_HOST;
-  const char* const from = up ? static_cast<const char*>(shape.srcHost) : static_cast<char*>(pointer(shape.srcDevice));
-  char* const to = up ? static_cast<char*>(pointer(shape.dstDevice)) : static_cast<char*>(shape.dstHost);
-  if (shape.srcPitch < shape.WidthInBytes || shape.dstPitch < shape.WidthInBytes) return CUDA_ERROR_INVALID_VALUE;
-  of(stream).drain();
-  for (size_t row = 0; row < shape.Height; ++row) {
-    std::memcpy(to + row * shape.dstPitch, from + row * shape.srcPitch, shape.WidthInBytes);
+  const auto is_host = [](CUmemorytype type) { return type == CU_MEMORYTYPE_HOST; };
+  const char* const from = is_host(shape.srcMemoryType) ? static_cast<const char*>(shape.srcHost)
+                                                        : static_cast<char*>(pointer(shape.srcDevice));
+  char* const to =
+      is_host(shape.dstMemoryType) ? static_cast<char*>(shape.dstHost) : static_cast<char*>(pointer(shape.dstDevice));
+  const auto is_pageable = [this](const void* at) { return kind_of(reinterpret_cast<uintptr_t>(at)) == 0; };
+  if (is_host(shape.srcMemoryType) != is_pageable(from) || is_host(shape.dstMemoryType) != is_pageable(to)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
+  if (shape.srcPitch < shape.WidthInBytes || shape.dstPitch < shape.WidthInBytes) return CUDA_ERROR_INVALID_VALUE;
+  if (std::max(shape.srcPitch, shape.dstPitch) > static_cast<size_t>(traits.max_pitch)) return CUDA_ERROR_INVALID_VALUE;
+  const auto move = [=] {
+    for (size_t row = 0; row < shape.Height; ++row) {
+      std::memcpy(to + row * shape.dstPitch, from + row * shape.srcPitch, shape.WidthInBytes);
+    }
+  };
+  if (of(stream).is_captured()) return of(stream).push(move), CUDA_SUCCESS;
+  of(stream).drain();
+  move();
   return CUDA_SUCCESS;
 }
 
@@ -204,7 +227,7 @@ FakeCuda::FakeCuda() {
         *value = 0;
         break;
       case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
-        *value = INT32_MAX;
+        *value = the().traits.max_pitch;
         break;
       default:
         *value = 1;
@@ -356,6 +379,7 @@ FakeCuda::FakeCuda() {
     *at = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
     const std::lock_guard<std::mutex> lock(the().mutex_);
     the().plain_[*at] = bytes;
+    the().ordinals_[*at] = stack().back()->ordinal;
     return CUDA_SUCCESS;
   };
   d.MemFree = [](CUdeviceptr at) {
@@ -383,9 +407,28 @@ FakeCuda::FakeCuda() {
     return *device = reinterpret_cast<CUdeviceptr>(host), CUDA_SUCCESS;
   };
   d.MemcpyAsync = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    const CUresult r = the().check("MemcpyAsync");
-    return r != CUDA_SUCCESS ? r : the().copy(to, from, bytes, stream);
+    if (const CUresult r = the().check("MemcpyAsync"); r != CUDA_SUCCESS) return r;
+    ++the().copied;
+    return the().copy(to, from, bytes, stream);
   };
+#if CUDA_VERSION >= 13000
+  d.MemcpyBatchAsync = [](CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
+                          CUmemcpyAttributes* attributes, size_t* first, size_t kinds, CUstream stream) {
+    if (!the().traits.batches) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult r = the().check("MemcpyBatchAsync"); r != CUDA_SUCCESS) return r;
+    if (stream == nullptr || count == 0 || kinds != 1 || *first != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    for (size_t i = count; i-- > 0;) {  // in no particular order
+      const bool now = the().kind_of(from[i]) == 0;
+      if (now != (attributes->srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      ++the().batched;
+      if (const CUresult r = the().copy(to[i], from[i], bytes[i], stream); r != CUDA_SUCCESS) return r;
+    }
+    return CUDA_SUCCESS;
+  };
+#endif
   d.MemcpyHtoDAsync = [](CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
     const CUresult r = the().check("MemcpyHtoDAsync");
     // The state of kernels lies in memory that only a copy to the device may name.
@@ -407,10 +450,17 @@ FakeCuda::FakeCuda() {
     of(stream).push([=] { std::memset(pointer(at), value, bytes); });
     return CUDA_SUCCESS;
   };
-  d.PointerGetAttribute = [](void* out, CUpointer_attribute, CUdeviceptr at) {
+  d.PointerGetAttributes = [](unsigned count, CUpointer_attribute* attributes, void** values, CUdeviceptr at) {
     const int kind = the().kind_of(at);
-    if (kind == 0) return CUDA_ERROR_INVALID_VALUE;
-    *static_cast<unsigned*>(out) = kind == 2 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    for (unsigned i = 0; i < count; ++i) {  // zeroes for memory that it does not know
+      if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+        *static_cast<unsigned*>(values[i]) = kind == 2 ? CU_MEMORYTYPE_DEVICE : kind == 1 ? CU_MEMORYTYPE_HOST : 0;
+      } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+        *static_cast<int*>(values[i]) = kind == 0 ? 0 : the().ordinal_of(at);
+      } else {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+    }
     return CUDA_SUCCESS;
   };
   d.StreamCreate = [](CUstream* stream, unsigned flags) {
@@ -431,11 +481,13 @@ FakeCuda::FakeCuda() {
   };
   d.StreamSynchronize = [](CUstream stream) {
     if (const CUresult r = the().check("StreamSynchronize"); r != CUDA_SUCCESS) return r;
+    if (of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     of(stream).drain();
     return CUDA_SUCCESS;
   };
-  d.StreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
-    return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+  d.StreamIsCapturing = [](CUstream stream, CUstreamCaptureStatus* status) {
+    *status = of(stream).is_captured() ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
   };
   d.StreamWaitEvent = [](CUstream stream, CUevent event, unsigned) {
     Event& e = *reinterpret_cast<Event*>(event);
@@ -453,6 +505,7 @@ FakeCuda::FakeCuda() {
   d.StreamWriteValue64 = [](CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned flags) {
     if (const CUresult r = the().check_write(flags); r != CUDA_SUCCESS) return r;
     if (const CUresult r = the().check("StreamWriteValue64"); r != CUDA_SUCCESS) return r;
+    if (of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     the().write_flags = flags;
     of(stream).push([=] { device::store_release(static_cast<uint64_t*>(pointer(at)), static_cast<uint64_t>(value)); });
     return CUDA_SUCCESS;
@@ -460,6 +513,7 @@ FakeCuda::FakeCuda() {
   d.StreamWriteValue32 = [](CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {
     if (const CUresult r = the().check_write(flags); r != CUDA_SUCCESS) return r;
     if (const CUresult r = the().check("StreamWriteValue32"); r != CUDA_SUCCESS) return r;
+    if (of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     the().write_flags = flags;
     of(stream).push([=] { device::store_release(static_cast<uint32_t*>(pointer(at)), static_cast<uint32_t>(value)); });
     return CUDA_SUCCESS;

@@ -40,6 +40,8 @@ class FakeCuda {
     bool vmm = true;
     bool stream_writes = true;
     bool plain_writes = true;  ///< streams write without a fence too
+    bool batches = true;       // of copies
+    int max_pitch = INT32_MAX;
     std::string name = "Fake H200";
     uint64_t free_bytes = uint64_t{1} << 30;
     std::map<std::string, CUresult> failures;  // by function, without "cu"
@@ -83,6 +85,31 @@ class FakeCuda {
   std::atomic<unsigned> write_flags{~0U};
   std::atomic<int> refused_writes{0};
 
+  /// What a stream has captured: work that may be launched any number of times.
+  using Graph = std::vector<std::function<void()>>;
+  /// A captured stream does nothing of its work. Calls that cannot be captured fail, and invalidate the capture.
+  void begin_capture(CUstream stream) {
+    Stream& s = of(stream);
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    s.captured = true;
+    s.invalidated = false;
+    s.graph.clear();
+  }
+  /// False when the capture was invalidated.
+  bool end_capture(CUstream stream, Graph* graph) {
+    Stream& s = of(stream);
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    s.captured = false;
+    *graph = std::move(s.graph);
+    return !s.invalidated;
+  }
+  static void launch(CUstream stream, const Graph& graph) {
+    for (const auto& work : graph) of(stream).push(work);
+  }
+
+  /// Copies that came in batches, and that came alone.
+  std::atomic<int> batched{0}, copied{0};
+
   int launches(const std::string& kernel) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return launches_[kernel];
@@ -98,6 +125,8 @@ class FakeCuda {
     std::condition_variable changed;
     std::deque<std::function<void()>> queue;
     bool busy = false, stop = false;
+    bool captured = false, invalidated = false;
+    Graph graph;
     std::thread thread;
 
     Stream() {
@@ -128,8 +157,19 @@ class FakeCuda {
     }
     void push(std::function<void()> work) {
       const std::lock_guard<std::mutex> lock(mutex);
+      if (captured) return graph.push_back(std::move(work));
       queue.push_back(std::move(work));
       changed.notify_all();
+    }
+    bool is_captured() {
+      const std::lock_guard<std::mutex> lock(mutex);
+      return captured;
+    }
+    /// Whether the stream is captured, which a call that cannot be captured ends.
+    bool spoils_capture() {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (captured) invalidated = true;
+      return captured;
     }
     void drain() {
       std::unique_lock<std::mutex> lock(mutex);
@@ -181,6 +221,11 @@ class FakeCuda {
     if (inside(mappings_, at) || inside(plain_, at)) return 2;
     return inside(pinned_, at) ? 1 : 0;
   }
+  int ordinal_of(uintptr_t at) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto after = ordinals_.upper_bound(at);
+    return inside(plain_, at) ? std::prev(after)->second : 0;
+  }
   CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
   CUresult copy_2d(const CUDA_MEMCPY2D& shape, CUstream stream);
   CUresult launch(Kernel& kernel, CUstream stream, void** parameters);
@@ -192,6 +237,7 @@ class FakeCuda {
   Context contexts_[2] = {{0, 0}, {1, 0}};
   std::map<CUmemGenericAllocationHandle, int> handles_;  // -> descriptor
   std::map<uintptr_t, uint64_t> mappings_, reservations_, pinned_, plain_;
+  std::map<uintptr_t, int> ordinals_;  // of plain_
   std::set<CUstream> streams_;
   size_t libraries_ = 0;
   std::map<std::string, int> launches_;

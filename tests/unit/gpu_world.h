@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/gpu.h"
 #include "runtime/host_rma.h"
 #include "tests/catch.h"
 #include "tests/unit/fake_driver.h"
@@ -52,5 +53,24 @@ inline void run_on_gpus(int n_pes, const std::function<Status(World&)>& body,
   require_all_ok(run_world(n_pes, settings, body));
   CHECK(FakeCuda::the().leaks() == "");
 }
+
+/// A stream of the program's, on the world's GPU.
+class TestStream {
+ public:
+  explicit TestStream(World& world) : scope_(*world.fabric().gpu()) {
+    if (FakeCuda::the().table().StreamCreate(&stream_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) std::abort();
+  }
+  ~TestStream() { (void)FakeCuda::the().table().StreamDestroy(stream_); }
+  TestStream(const TestStream&) = delete;
+  TestStream& operator=(const TestStream&) = delete;
+  CUstream get() const { return stream_; }
+  void wait() const {
+    if (FakeCuda::the().table().StreamSynchronize(stream_) != CUDA_SUCCESS) std::abort();
+  }
+
+ private:
+  const ContextScope scope_;
+  CUstream stream_ = nullptr;
+};
 
 }  // namespace heddle::test

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "include/nvshmem_types.h"
-#include "runtime/gpu.h"
 #include "runtime/stream_ops.h"
 #include "unit/gpu_world.h"
 
@@ -283,27 +282,6 @@ TEST_CASE("GPUs that cannot map each other's memory are refused with the reason"
 }
 
 // ---- on_stream calls
-
-namespace {
-
-/// A stream of the program's, on the world's GPU.
-class TestStream {
- public:
-  explicit TestStream(World& world) : scope_(*world.fabric().gpu()) {
-    if (FakeCuda::the().table().StreamCreate(&stream_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) std::abort();
-  }
-  ~TestStream() { (void)FakeCuda::the().table().StreamDestroy(stream_); }
-  CUstream get() const { return stream_; }
-  void wait() const {
-    if (FakeCuda::the().table().StreamSynchronize(stream_) != CUDA_SUCCESS) std::abort();
-  }
-
- private:
-  const ContextScope scope_;
-  CUstream stream_ = nullptr;
-};
-
-}  // namespace
 
 TEST_CASE("on_stream puts, gets, signals, waits and barriers keep the stream's order") {
   const FakeCuda::Use driver;

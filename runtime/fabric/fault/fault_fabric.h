@@ -94,7 +94,7 @@ class FaultFabric final : public Fabric {
   FabricCapabilities capabilities() const override;
   Gpu* gpu() const override { return inner_->gpu(); }
   Kernels* kernels() const override { return inner_->kernels(); }
-  bool is_device_accessible(const void* address) const override { return inner_->is_device_accessible(address); }
+  LocalMemory local_memory(const void* address) const override { return inner_->local_memory(address); }
   void describe(PeerIdentity* self) const override { inner_->describe(self); }
   Reach reach(const PeerIdentity& self, const PeerIdentity& peer) const override { return inner_->reach(self, peer); }
   Status reserve_ids(uint32_t count, EndpointIds* ids) override;

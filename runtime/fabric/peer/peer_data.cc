@@ -2,12 +2,12 @@
 //
 // Copies are the copy engines' work, so they proceed while a kernel of the program holds all of the GPU. The driver has
 // read pageable memory when a copy call returns; other sources are read in the stream's time, so blocking puts wait.
-#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 
 #include "device/signal.h"
 #include "runtime/fabric/peer/peer_fabric.h"
+#include "runtime/strided_copy.h"
 
 namespace heddle::peer {
 namespace {
@@ -57,12 +57,16 @@ bool PeerFabric::is_reserved(const void* address) const {
   return at >= reserved_begin_.load(std::memory_order_relaxed) && at < reserved_end_.load(std::memory_order_relaxed);
 }
 
-bool PeerFabric::is_device_accessible(const void* address) const {
-  if (is_reserved(address)) return true;
+LocalMemory PeerFabric::local_memory(const void* address) const {
+  if (is_reserved(address)) return LocalMemory::kKernels;
   unsigned type = 0;
-  return driver_.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, cuda::device_pointer(address)) ==
-             CUDA_SUCCESS &&
-         type != 0;
+  int ordinal = -1;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&type, &ordinal};
+  const CUresult result = driver_.PointerGetAttributes(2, attributes, values, cuda::device_pointer(address));
+  if (result != CUDA_SUCCESS || type == 0) return LocalMemory::kPageable;
+  // Whether the program lets this GPU map that of another is not asked: copies need no leave.
+  return type == CU_MEMORYTYPE_DEVICE && ordinal != gpu_->device() ? LocalMemory::kCopies : LocalMemory::kKernels;
 }
 
 Status PeerFabric::wait(const char* call) {
@@ -93,7 +97,7 @@ Status PeerFabric::copy(void* to, const void* from, uint64_t bytes, const char* 
 // ---- put and get
 
 Status PeerFabric::put(EndpointId id, uint64_t offset, const void* source, size_t bytes) {
-  const bool pageable = !is_device_accessible(source);
+  const bool pageable = local_memory(source) == LocalMemory::kPageable;
   if (pageable && (bytes == 4 || bytes == 8)) {
     uint64_t word = 0;
     std::memcpy(&word, source, bytes);
@@ -169,7 +173,7 @@ Status PeerFabric::get(EndpointId id, uint64_t offset, void* destination, size_t
   if (base == nullptr) return no_window(id, "get");
   if (bytes == 0) return Status::ok();
   const ContextScope scope(*gpu_);
-  if (bytes <= kMailboxBytes && !is_device_accessible(destination)) {
+  if (bytes <= kMailboxBytes && local_memory(destination) == LocalMemory::kPageable) {
     return get_by_mailbox(base + offset, destination, bytes, "get");
   }
   HEDDLE_RETURN_IF_ERROR(copy(destination, base + offset, bytes, "get"));
@@ -177,7 +181,7 @@ Status PeerFabric::get(EndpointId id, uint64_t offset, void* destination, size_t
 }
 
 Status PeerFabric::get_nbi(EndpointId id, uint64_t offset, void* destination, size_t bytes) {
-  if (!is_device_accessible(destination)) return get(id, offset, destination, bytes);
+  if (local_memory(destination) == LocalMemory::kPageable) return get(id, offset, destination, bytes);
   const std::byte* const base = ready_window(id);
   if (base == nullptr) return no_window(id, "get");
   if (bytes == 0) return Status::ok();
@@ -185,47 +189,33 @@ Status PeerFabric::get_nbi(EndpointId id, uint64_t offset, void* destination, si
   return copy(destination, base + offset, bytes, "get");
 }
 
-Status PeerFabric::copy_strided(const StridedTask& task, bool local_is_device, const char* call) {
-  if (local_is_device) {
-    const Status launched = kernels_->strided(stream_, task);
-    note_issued();
-    return launched.in(call);
-  }
-  const Status copied = copy_strided_pageable(*gpu_, stream_, task);
+Status PeerFabric::move_strided(const StridedTask& task, const void* local, const char* call) {
+  const ContextScope scope(*gpu_);
+  const LocalMemory memory = local_memory(local);
+  const Status enqueued = memory == LocalMemory::kKernels && is_aligned(task)
+                              ? kernels_->strided(stream_, task)
+                              : copy_strided(*gpu_, stream_, task, memory);
   note_issued();
-  return copied.in(call);
+  HEDDLE_RETURN_IF_ERROR(enqueued.in(call));
+  return wait(call);
 }
 
 Status PeerFabric::put_strided(EndpointId id, uint64_t offset, const void* source, int64_t destination_stride,
                                int64_t source_stride, size_t count, size_t element) {
   std::byte* const base = ready_window(id);
   if (base == nullptr) return no_window(id, "iput");
-  const auto most = static_cast<uint64_t>(gpu_->attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH));
-  const bool on_device = is_device_accessible(source);
-  if (!on_device && static_cast<uint64_t>(std::max(destination_stride, source_stride)) > most / element) {
-    return Fabric::put_strided(id, offset, source, destination_stride, source_stride, count, element);
-  }
-  const ContextScope scope(*gpu_);
-  HEDDLE_RETURN_IF_ERROR(
-      copy_strided({base + offset, source, destination_stride, source_stride, count, static_cast<uint32_t>(element), 0},
-                   on_device, "iput"));
-  return wait("iput");
+  return move_strided(
+      {base + offset, source, destination_stride, source_stride, count, static_cast<uint32_t>(element), 0}, source,
+      "iput");
 }
 
 Status PeerFabric::get_strided(EndpointId id, uint64_t offset, void* destination, int64_t destination_stride,
                                int64_t source_stride, size_t count, size_t element) {
   std::byte* const base = ready_window(id);
   if (base == nullptr) return no_window(id, "iget");
-  const auto most = static_cast<uint64_t>(gpu_->attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH));
-  const bool on_device = is_device_accessible(destination);
-  if (!on_device && static_cast<uint64_t>(std::max(destination_stride, source_stride)) > most / element) {
-    return Fabric::get_strided(id, offset, destination, destination_stride, source_stride, count, element);
-  }
-  const ContextScope scope(*gpu_);
-  HEDDLE_RETURN_IF_ERROR(copy_strided(
+  return move_strided(
       {destination, base + offset, destination_stride, source_stride, count, static_cast<uint32_t>(element), 1},
-      on_device, "iget"));
-  return wait("iget");
+      destination, "iget");
 }
 
 // ---- atomics and signals
@@ -286,7 +276,7 @@ Status PeerFabric::put_signal(EndpointId id, uint64_t offset, const void* source
   const ContextScope scope(*gpu_);
   HEDDLE_RETURN_IF_ERROR(put_nbi(id, offset, source, bytes));
   HEDDLE_RETURN_IF_ERROR(update_signal(base + signal_offset, value, op, true));
-  return bytes > 0 && is_device_accessible(source) ? wait("put_signal") : Status::ok();
+  return bytes > 0 && local_memory(source) != LocalMemory::kPageable ? wait("put_signal") : Status::ok();
 }
 
 Status PeerFabric::signal(EndpointId id, uint64_t offset, uint64_t value, SignalOp op) {

@@ -46,7 +46,7 @@ class PeerFabric final : public mapped::MappedFabric {
   /// The stream keeps the order of everything but of its own writes without fence.
   Status fence() override;
   Status quiet() override;
-  bool is_device_accessible(const void* address) const override;
+  LocalMemory local_memory(const void* address) const override;
   Status join(CUstream_st* stream) override;
 
  private:
@@ -58,7 +58,7 @@ class PeerFabric final : public mapped::MappedFabric {
   Status copy(void* to, const void* from, uint64_t bytes, const char* call);
   bool write_word(std::byte* at, uint64_t word, size_t bytes, bool fenced);
   Status get_by_mailbox(const std::byte* from, void* destination, size_t bytes, const char* call);
-  Status copy_strided(const StridedTask& task, bool local_is_device, const char* call);
+  Status move_strided(const StridedTask& task, const void* local, const char* call);
   Status update_signal(std::byte* at, uint64_t value, SignalOp op, bool after_data);
   Status wait(const char* call);
   /// Notes that the stream has more to do.
