@@ -181,7 +181,7 @@ class MpiBootstrap : public Bootstrap {
       if (done) break;
       if (deadline.passed()) {
         // MPI may still write there; kept reachable, since it is no mistake.
-        static auto* const given_up = new std::vector<std::unique_ptr<Handle>>;
+        static auto* given_up = new std::vector<std::unique_ptr<Handle>>;
         given_up->push_back(std::move(copy));
         return error(
             Code::kTimeout,
@@ -221,7 +221,7 @@ class MpiBootstrap : public Bootstrap {
     if (mine && first > 0) out.append(mine, first);
     out.resize(kFirstMessage);
     std::vector<std::string> in;
-    HEDDLE_RETURN_IF_ERROR(round(std::move(out), &in, deadline));
+    HEDDLE_RETURN_IF_ERROR(round(out, &in, deadline));
     for (int peer = 0; peer < size_; ++peer) {
       const std::string& message = in[static_cast<size_t>(peer)];
       MessageHeader theirs;
@@ -244,11 +244,11 @@ class MpiBootstrap : public Bootstrap {
   }
 
   /// Sends `out` to everybody and receives as many bytes from each.
-  Status round(std::string out, std::vector<std::string>* in, Deadline deadline) {
+  Status round(const std::string& out, std::vector<std::string>* in, Deadline deadline) {
     auto exchange = std::make_unique<Exchange<Handle>>();
     exchange->in.assign(static_cast<size_t>(size_), std::string(out.size(), '\0'));
     exchange->in[static_cast<size_t>(rank_)] = out;
-    exchange->out = std::move(out);
+    exchange->out = out;
     Status status = start(*exchange);
     if (status.is_ok()) status = finish(*exchange, deadline);
     if (status.is_ok()) {

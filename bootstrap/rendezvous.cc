@@ -260,7 +260,7 @@ class Server {
                           size_));
     }
     if (!failure_.is_ok()) return reject(client, failure_);
-    const auto refuse = [&](Status status) {
+    const auto refuse = [&](const Status& status) {
       reject(client, status);
       fail(status);
     };
@@ -513,8 +513,8 @@ Status listen_for_rendezvous(const Settings& settings, ControlAddress* address, 
     chosen.scope = v6->sin6_scope_id;
     std::memcpy(chosen.ip, &v6->sin6_addr, sizeof v6->sin6_addr);
   }
-  static const unsigned char any[16] = {};
-  if (std::memcmp(chosen.ip, any, sizeof any) == 0)
+  constexpr unsigned char kAny[16] = {};
+  if (std::memcmp(chosen.ip, kAny, sizeof kAny) == 0)
     return malformed("names every interface, and peers need one address");
   *address = chosen;
   *listener = std::move(fd);

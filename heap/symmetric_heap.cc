@@ -71,7 +71,7 @@ Status SymmetricHeap::open(const Shape& shape, Deadline deadline, EndpointHandle
   HEDDLE_RETURN_IF_ERROR(fabric_.reserve_ids(count, &ids_));
   made_.assign(count, false);
   for (uint32_t pe = 0; pe < count; ++pe) {
-    const Status status = fabric_.set_window(ids_.base + pe, space_.window(pe), shape.limit);
+    Status status = fabric_.set_window(ids_.base + pe, space_.window(pe), shape.limit);
     if (!status.is_ok() && status.code() != Code::kNotSupported) return status;
   }
   const EndpointId own = ids_.base + static_cast<EndpointId>(shape.my_pe);

@@ -9,7 +9,7 @@ bool measure(perftest::Bench& bench) {
   if (!lines.make(bench, 1)) return false;
   auto* const word = reinterpret_cast<pgas::Word*>(lines.word(0));
   alignas(perftest::LinePingPong::kLine) static std::atomic<uint64_t> local{0};
-  static uint64_t sink = 0;
+  [[maybe_unused]] static uint64_t sink = 0;
 
   const auto raw = [](int count) {
     // relaxed, and the old value is used: the locked add that any fetch_add has to do

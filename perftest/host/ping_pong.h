@@ -25,7 +25,8 @@ bool measure_ping_pong(Bench& bench, const char* test, uint64_t bytes, const Lin
   };
   std::atomic<uint64_t>* const mine = lines.plain(raw_line, bench.me());
   std::atomic<uint64_t>* const theirs = lines.plain(raw_line, bench.peer());
-  const bool has_raw = bench.all_true(mine != nullptr && theirs != nullptr);
+  const bool here = mine != nullptr && theirs != nullptr;
+  const bool has_raw = bench.all_true(here) && here;
   if (has_raw) mine->store(0, std::memory_order_relaxed);  // relaxed: the barrier of the timing loop orders it
   // Large messages need no large batch.
   const int batch = bytes > 4096 ? kPingPongBatch / 20 : kPingPongBatch;
