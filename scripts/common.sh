@@ -88,8 +88,13 @@ need_packages() {
   local install=(apt-get install -y --no-install-recommends "${missing[@]}") as_root=()
   if [ "$(id -u)" -ne 0 ]; then
     if ! sudo -n true 2>/dev/null; then
-      say "Some packages are missing. Run this once, then try again:"
-      say "  sudo apt-get update && sudo ${install[*]}"
+      if have sudo; then
+        say "Some packages are missing. Run this once, then try again:"
+        say "  sudo apt-get update && sudo ${install[*]}"
+      else
+        say "Some packages are missing. Run this once as root, then try again:"
+        say "  apt-get update && ${install[*]}"
+      fi
       exit 1
     fi
     as_root=(sudo -n)
