@@ -1,5 +1,6 @@
 // What the GPU programs share: one GPU for each PE, checks that count, and one closing line. A program that finds fewer
-// GPUs than it has PEs leaves with 77, saying so.
+// GPUs than it has PEs leaves with 77, saying so, unless HEDDLE_TEST_SHARE_GPU=1 lets PEs share a GPU; their kernels
+// wait for each other, so that is meant for CUDA MPS: HEDDLE_TEST_SHARE_GPU=1 tests/gpu/with_mps.sh ctest -L gpu
 #pragma once
 
 #include <cuda_runtime.h>
@@ -63,11 +64,12 @@ inline void start() {
   right = (me + 1) % n;
   left = (me + n - 1) % n;
   const int on_node = nvshmem_team_n_pes(NVSHMEMX_TEAM_NODE);
-  if (devices < on_node) {
+  const char* const share = std::getenv("HEDDLE_TEST_SHARE_GPU");
+  if (devices < on_node && (share == nullptr || std::strcmp(share, "1") != 0)) {
     nvshmem_finalize();
     skip(std::to_string(on_node) + " PEs but " + std::to_string(devices) + " GPU(s)");
   }
-  must(cudaSetDevice(nvshmem_team_my_pe(NVSHMEMX_TEAM_NODE)), "cudaSetDevice");
+  must(cudaSetDevice(nvshmem_team_my_pe(NVSHMEMX_TEAM_NODE) % devices), "cudaSetDevice");
 }
 
 /// Symmetric memory that the program cannot do without.
