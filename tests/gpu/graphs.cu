@@ -1,5 +1,7 @@
 // Every on_stream call in a CUDA graph: captured once, launched several times with other data each time. Two PEs.
 // graphs TABLE: TABLE names the calls that there are.
+#include <sys/mman.h>
+
 #include <chrono>
 
 #include "tests/gpu/stream_calls.cuh"
@@ -281,6 +283,30 @@ void check_order(gpu::Memory& memory) {
   memory.box.fill(kStart, bytes_of(++serial, me), 64);
 }
 
+/// Strides beyond what copies of two dimensions take, which go piece by piece.
+void check_wide(gpu::Memory& memory) {
+  constexpr size_t kStride = size_t{3} << 30;  // bytes
+  void* const wide =
+      mmap(nullptr, 2 * kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (!that(wide != MAP_FAILED, "6 GiB of addresses")) return;
+  auto* const local = static_cast<uint64_t*>(wide);
+  const Graph graph("iput with wide strides", [&] {
+    nvshmemx_uint64_iput_on_stream(reinterpret_cast<uint64_t*>(memory.box.at(kStart)), local, 1, kStride / 8, 2, right,
+                                   stream);
+    gpu::barrier_all(stream);
+  });
+  for (int i = 0; all_usable(graph) && i < kLaunches; ++i) {
+    ++serial;
+    for (size_t k = 0; k < 2; ++k) std::memcpy(local + k * kStride / 8, bytes_of(serial, me) + 8 * k, 8);
+    graph.launch();
+    wait();
+    std::memcpy(memory.box.model(kStart), bytes_of(serial, left), 16);
+    that(memory.box.holds(kStart, 16), "iput with wide strides in a graph");
+    nvshmem_sync_all();
+  }
+  munmap(wide, 2 * kStride);
+}
+
 // ---- a whole exchange
 
 __global__ void produce(const uint64_t* round, uint64_t* source, size_t count, uint64_t pe) {
@@ -353,6 +379,7 @@ int main(int argc, char** argv) {
     }
     for (const gpu::Waits& of : gpu::all_waits()) check_waits(of, memory);
     check_order(memory);
+    check_wide(memory);
     for (const size_t count : {size_t{1}, size_t{512}, size_t{100000}}) check_exchange(memory, count);
     if (argc > 1) gpu::check_all_called(argv[1]);
   }

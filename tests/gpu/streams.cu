@@ -1,5 +1,7 @@
 // Every on_stream call against a model: all sizes and alignments, local memory of every kind, on streams of every kind.
 // Two PEs. streams TABLE: TABLE names the calls that there are.
+#include <sys/mman.h>
+
 #include <chrono>
 
 #include "tests/gpu/stream_calls.cuh"
@@ -290,6 +292,46 @@ void check_order(const Stream& on, gpu::Memory& memory) {
   nvshmem_barrier_all();
 }
 
+/// Strides beyond what copies of two dimensions take, which go piece by piece: in batches, on the legacy stream not.
+void check_wide(const Stream& on, gpu::Memory& memory) {
+  constexpr size_t kCount = 5, kStride = size_t{3} << 30;  // bytes
+  void* const wide =
+      mmap(nullptr, kCount * kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (!that(wide != MAP_FAILED, "15 GiB of addresses")) return;
+  const auto at = [&](size_t i) { return static_cast<unsigned char*>(wide) + i * kStride; };
+  for (const bool by_host : {false, true}) {
+    const auto* const mine = bytes_of(++serial, me);
+    for (size_t i = 0; i < kCount; ++i) std::memcpy(at(i), mine + 8 * i, 8);
+    auto* const box = reinterpret_cast<uint64_t*>(memory.box.at(kStart));
+    auto* const local = static_cast<uint64_t*>(wide);
+    if (by_host) {
+      nvshmem_uint64_iput(box, local, 2, kStride / 8, kCount, right);
+      nvshmem_quiet();
+    } else {
+      nvshmemx_uint64_iput_on_stream(box, local, 2, kStride / 8, kCount, right, on.stream);
+      for (size_t i = 0; i < kCount; ++i) std::memset(at(i), 0x33, 8);  // it was read
+      gpu::barrier_all(on.stream);
+    }
+    on.wait();
+    nvshmem_barrier_all();
+    for (size_t i = 0; i < kCount; ++i)
+      std::memcpy(memory.box.model(kStart + 16 * i), bytes_of(serial, left) + 8 * i, 8);
+    that(memory.box.holds(kStart, 16 * kCount), std::string("iput with wide strides on ") + on.name);
+    for (size_t i = 0; i < kCount; ++i) std::memset(at(i), 0, 8);
+    if (by_host) {
+      nvshmem_uint64_iget(local, box, kStride / 8, 2, kCount, right);
+    } else {
+      nvshmemx_uint64_iget_on_stream(local, box, kStride / 8, 2, kCount, right, on.stream);
+      on.wait();
+    }
+    bool all = true;
+    for (size_t i = 0; i < kCount; ++i) all &= std::memcmp(at(i), mine + 8 * i, 8) == 0;
+    that(all, std::string("iget with wide strides on ") + on.name);
+    nvshmem_sync_all();
+  }
+  munmap(wide, kCount * kStride);
+}
+
 /// Memory of another GPU of the process: copies reach it, kernels do not.
 void check_other_gpu(const Stream& on, gpu::Memory& memory) {
   constexpr size_t kBytes = 20000;
@@ -333,6 +375,7 @@ int main(int argc, char** argv) {
       for (const gpu::Transfers& of : gpu::all_transfers()) check_transfers(on, of, memory);
       for (const gpu::Waits& of : gpu::all_waits()) check_waits(on, of, memory);
       check_order(on, memory);
+      check_wide(on, memory);
       check_other_gpu(on, memory);
     }
     if (argc > 1) gpu::check_all_called(argv[1]);
