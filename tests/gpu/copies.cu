@@ -1,7 +1,9 @@
 // put, get and put_signal of kernels, against a model on the host: by thread, warp and block, every small size at every
 // alignment, larger ones at random; sources and destinations in shared memory and on the stack. With "smem" every
 // kernel gives shared memory to the library, so that bulk copies are used where NVSHMEM_TMA_POLICY says so; with
-// "little-smem" as little as goes.
+// "little-smem" as little as goes. With "quick" a sample of the cases, for tools that slow kernels down.
+#include <algorithm>
+
 #include "gpu.cuh"
 
 namespace {
@@ -160,8 +162,11 @@ void check_local_sides(char* slots, const char* source, int scope) {
 
 int main(int argc, char** argv) {
   gpu::start();
-  const bool little = argc > 1 && std::strcmp(argv[1], "little-smem") == 0;
-  if (little || (argc > 1 && std::strcmp(argv[1], "smem") == 0)) {
+  const auto given = [&](const char* word) {
+    return std::any_of(argv + 1, argv + argc, [&](const char* one) { return std::strcmp(one, word) == 0; });
+  };
+  const bool little = given("little-smem"), quick = given("quick");
+  if (little || given("smem")) {
     smem_bytes = static_cast<unsigned>(nvshmemx_ask_smem(little ? NVSHMEMX_SMEM_MINIMUM : NVSHMEMX_SMEM_RECOMMENDED));
     gpu::must(
         cudaFuncSetAttribute(run_cases, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem_bytes)),
@@ -176,20 +181,21 @@ int main(int argc, char** argv) {
   nvshmem_barrier_all();
 
   std::vector<Case> small;
-  for (uint32_t bytes = 0; bytes <= 80; ++bytes) {
-    for (uint32_t to = 0; to < 32; ++to) {
-      for (uint32_t from = 0; from < 32; ++from) small.push_back({to, from, bytes});
+  const uint32_t step = quick ? 5 : 1;
+  for (uint32_t bytes = 0; bytes <= 80; bytes += step) {
+    for (uint32_t to = 0; to < 32; to += step) {
+      for (uint32_t from = 0; from < 32; from += step) small.push_back({to, from, bytes});
     }
   }
   std::vector<Case> medium, large;
   std::mt19937 random(3);  // the same on every PE
-  for (uint32_t to = 0; to < 16; ++to) {
-    for (uint32_t from = 0; from < 16; ++from) {
+  for (uint32_t to = 0; to < 16; to += step) {
+    for (uint32_t from = 0; from < 16; from += step) {
       for (int i = 0; i < 4; ++i) medium.push_back({to, from, static_cast<uint32_t>(random() % 2500)});
     }
   }
-  for (int i = 0; i < 64; ++i) {
-    const auto bytes = static_cast<uint32_t>(random() % (512 * 1024));
+  for (int i = 0; i < (quick ? 4 : 64); ++i) {
+    const auto bytes = static_cast<uint32_t>(random() % (quick ? 64 * 1024 : 512 * 1024));
     if (i % 2 == 0) {
       large.push_back({16, 32, bytes & ~15u});  // what bulk copies take
     } else {
@@ -199,6 +205,7 @@ int main(int argc, char** argv) {
   for (int form = 0; form < kForms; ++form) {
     for (int scope = kThread; scope <= kBlock; ++scope) {
       for (const int threads : {64, 1024}) {
+        if (quick && threads != 64) continue;
         check_cases(small, 160, form, scope, threads, source, kSourceBytes, signal, slots);
         check_cases(medium, 2624, form, scope, threads, source, kSourceBytes, signal, slots);
         check_cases(large, 513 * 1024, form, scope, threads, source, kSourceBytes, signal, slots);
