@@ -7,6 +7,7 @@
 # ended. Neither are those that kill a PE.
 set -uo pipefail
 build=$(cd "$1" && pwd)
+names=$(cd "$(dirname "$0")/../api" && pwd)/host_names.tsv
 shift
 tools=("$@")
 [ $# -gt 0 ] || tools=(memcheck racecheck synccheck)
@@ -30,6 +31,7 @@ runs=(
   "DISABLE queues"
   "DISABLE order 500"
   "DISABLE host_calls"
+  "DISABLE graphs $names"
   "DISABLE failures launch"
 )
 
@@ -47,7 +49,7 @@ for run in "${runs[@]}"; do
     exit 77
   fi
   for tool in "${tools[@]}"; do
-    name="$program $arguments ($policy)"
+    name="$program ${arguments/$names/} ($policy)"
     mine=$logs/${program}_${tool}_$RANDOM
     mkdir "$mine"
     begin=$(date +%s.%N)
