@@ -335,8 +335,8 @@ void check_wide(const Stream& on, gpu::Memory& memory) {
 /// Memory of another GPU of the process: copies reach it, kernels do not.
 void check_other_gpu(const Stream& on, gpu::Memory& memory) {
   constexpr size_t kBytes = 20000;
-  const int own = nvshmem_team_my_pe(NVSHMEMX_TEAM_NODE);
-  int devices = 0;
+  int own = 0, devices = 0;
+  must(cudaGetDevice(&own), "cudaGetDevice");
   must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   if (devices < 2) {
     std::puts("memory of another GPU is not tried: there is one GPU only");
