@@ -201,6 +201,7 @@ Status load(World& world, void* value, const void* source, size_t bytes, int pe,
     return error(Code::kInvalidValue, "stream %p is being captured, and a graph cannot return a value; use get",
                  static_cast<void*>(stream));
   }
+  const RelaxedCapture relaxed(gpu);  // other streams may be captured
   const void* const from = remote(world, source, pe);
   CUresult result = gpu.driver().MemcpyDtoHAsync(value, cuda::device_pointer(from), bytes, stream);
   if (result == CUDA_SUCCESS) result = gpu.driver().StreamSynchronize(stream);

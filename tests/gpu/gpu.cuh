@@ -1,6 +1,6 @@
 // What the GPU programs share: one GPU for each PE, checks that count, and one closing line. A program that finds fewer
-// GPUs than it has PEs leaves with 77, saying so, unless HEDDLE_TEST_SHARE_GPU=1 lets PEs share a GPU; their kernels
-// wait for each other, so that is meant for CUDA MPS: HEDDLE_TEST_SHARE_GPU=1 tests/gpu/with_mps.sh ctest -L gpu
+// GPUs than it has PEs leaves with 77, saying so, unless GPU_TESTS_SHARE=1 lets PEs share a GPU; their kernels
+// wait for each other, so that is meant for CUDA MPS: GPU_TESTS_SHARE=1 tests/gpu/with_mps.sh ctest -L gpu
 #pragma once
 
 #include <cuda_runtime.h>
@@ -64,7 +64,7 @@ inline void start() {
   right = (me + 1) % n;
   left = (me + n - 1) % n;
   const int on_node = nvshmem_team_n_pes(NVSHMEMX_TEAM_NODE);
-  const char* const share = std::getenv("HEDDLE_TEST_SHARE_GPU");
+  const char* const share = std::getenv("GPU_TESTS_SHARE");
   if (devices < on_node && (share == nullptr || std::strcmp(share, "1") != 0)) {
     nvshmem_finalize();
     skip(std::to_string(on_node) + " PEs but " + std::to_string(devices) + " GPU(s)");

@@ -376,6 +376,7 @@ FakeCuda::FakeCuda() {
   };
   d.MemAlloc = [](CUdeviceptr* at, size_t bytes) {
     if (const CUresult r = the().check("MemAlloc"); r != CUDA_SUCCESS) return r;
+    if (spoils_own_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     *at = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
     const std::lock_guard<std::mutex> lock(the().mutex_);
     the().plain_[*at] = bytes;
@@ -391,6 +392,7 @@ FakeCuda::FakeCuda() {
   };
   d.MemHostAlloc = [](void** at, size_t bytes, unsigned) {
     if (const CUresult r = the().check("MemHostAlloc"); r != CUDA_SUCCESS) return r;
+    if (spoils_own_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     *at = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     const std::lock_guard<std::mutex> lock(the().mutex_);
     the().pinned_[reinterpret_cast<uintptr_t>(*at)] = bytes;
@@ -481,7 +483,7 @@ FakeCuda::FakeCuda() {
   };
   d.StreamSynchronize = [](CUstream stream) {
     if (const CUresult r = the().check("StreamSynchronize"); r != CUDA_SUCCESS) return r;
-    if (of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (spoils_own_capture() || of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     of(stream).drain();
     return CUDA_SUCCESS;
   };
@@ -577,8 +579,7 @@ FakeCuda::FakeCuda() {
     return the().launch(*reinterpret_cast<Kernel*>(function), stream, parameters);
   };
   d.ThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* mode) {
-    thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    return std::swap(*mode, current), CUDA_SUCCESS;
+    return std::swap(*mode, capture_mode()), CUDA_SUCCESS;
   };
 }
 

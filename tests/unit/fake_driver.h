@@ -87,19 +87,22 @@ class FakeCuda {
 
   /// What a stream has captured: work that may be launched any number of times.
   using Graph = std::vector<std::function<void()>>;
-  /// A captured stream does nothing of its work. Calls that cannot be captured fail, and invalidate the capture.
+  /// A captured stream does nothing of its work. Calls that cannot be captured fail, and invalidate the capture; so do
+  /// calls of the same thread that could hang or allocate, whatever their stream, unless the thread's mode is relaxed.
   void begin_capture(CUstream stream) {
     Stream& s = of(stream);
     const std::lock_guard<std::mutex> lock(s.mutex);
     s.captured = true;
     s.invalidated = false;
     s.graph.clear();
+    own_capture() = &s;
   }
   /// False when the capture was invalidated.
   bool end_capture(CUstream stream, Graph* graph) {
     Stream& s = of(stream);
     const std::lock_guard<std::mutex> lock(s.mutex);
     s.captured = false;
+    own_capture() = nullptr;
     *graph = std::move(s.graph);
     return !s.invalidated;
   }
@@ -191,6 +194,19 @@ class FakeCuda {
 
   FakeCuda();
 
+  /// The stream that this thread captures, and its mode.
+  static Stream*& own_capture() {
+    thread_local Stream* stream = nullptr;
+    return stream;
+  }
+  static CUstreamCaptureMode& capture_mode() {
+    thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    return mode;
+  }
+  static bool spoils_own_capture() {
+    return own_capture() != nullptr && capture_mode() != CU_STREAM_CAPTURE_MODE_RELAXED &&
+           own_capture()->spoils_capture();
+  }
   static std::vector<Context*>& stack() {
     thread_local std::vector<Context*> contexts;
     return contexts;

@@ -161,6 +161,36 @@ TEST_CASE("small on_stream transfers are kernels where kernels reach the memory"
   });
 }
 
+TEST_CASE("host calls beside a capture of the same thread leave it valid") {
+  const FakeCuda::Use driver;
+  run_on_gpus(1, [](World& world) -> Status {
+    FakeCuda& cuda = FakeCuda::the();
+    const TestStream captured(world), other(world);
+    uint64_t* box = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 8, &box));
+    host::p(world, "p", box, uint64_t{5}, 0);  // not completed when the capture begins
+    cuda.begin_capture(captured.get());
+    HEDDLE_RETURN_IF_ERROR(stream::signal(world, box + 1, 4, NVSHMEM_SIGNAL_SET, 0, captured.get()));
+    HEDDLE_RETURN_IF_ERROR(stream::quiet(world, captured.get()));
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, box) == 5, "g beside a capture"));
+    host::p(world, "p", box, uint64_t{6}, 0);
+    HEDDLE_RETURN_IF_ERROR(world.quiet());
+    uint64_t value = 0;
+    HEDDLE_RETURN_IF_ERROR(stream::load(world, &value, box, 8, 0, other.get()));
+    HEDDLE_RETURN_IF_ERROR(expect(value == 6, "g on another stream"));
+    uint64_t* late = nullptr;
+    HEDDLE_RETURN_IF_ERROR(make_block(world, 1u << 20, &late));  // grows the heap
+    HEDDLE_RETURN_IF_ERROR(stream::put(world, late, box, 8, 0, captured.get()));
+    FakeCuda::Graph graph;
+    HEDDLE_RETURN_IF_ERROR(expect(cuda.end_capture(captured.get(), &graph), "the capture is valid"));
+    FakeCuda::launch(captured.get(), graph);
+    captured.wait();
+    HEDDLE_RETURN_IF_ERROR(expect(own(world, late) == 6 && own(world, box + 1) == 4, "the graph"));
+    HEDDLE_RETURN_IF_ERROR(world.free(late));
+    return world.free(box);
+  });
+}
+
 TEST_CASE("graphs keep values, and read local memory anew at each launch") {
   const FakeCuda::Use driver;
   run_on_gpus(1, [](World& world) -> Status {

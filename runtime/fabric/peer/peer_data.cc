@@ -71,6 +71,7 @@ LocalMemory PeerFabric::local_memory(const void* address) const {
 
 Status PeerFabric::wait(const char* call) {
   const uint64_t issued = issued_.load(std::memory_order_acquire);  // pairs with note_issued
+  const RelaxedCapture relaxed(*gpu_);  // a capture of the program's, of whatever mode, is not spoilt
   const CUresult result = driver_.StreamSynchronize(stream_);
   if (result == CUDA_SUCCESS) {
     uint64_t seen = completed_.load(std::memory_order_relaxed);  // relaxed: only a start value
@@ -328,7 +329,6 @@ Status PeerFabric::join(CUstream_st* stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   // A graph cannot depend on work outside it: host calls before a capture are completed before.
   if (driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-    const RelaxedCapture relaxed(*gpu_);
     return quiet();
   }
   CUresult result = driver_.EventRecord(event_, stream_);
