@@ -176,9 +176,9 @@ Status join_first(const JoinRequest& request) {
   HEDDLE_RETURN_IF_ERROR(join(request, &setup.world));
   setup.joined = request;
   setup.owner = getpid();
-  static const bool registered =
+  static const bool kRegistered =
       std::atexit(warn_at_exit) == 0 && pthread_atfork(nullptr, nullptr, forget_world_in_child) == 0;
-  (void)registered;                                                   // without it only the warning is missing
+  (void)kRegistered;                                                  // without it only the warning is missing
   current_world.store(setup.world.get(), std::memory_order_release);  // release: the world is built before it is seen
   return Status::ok();
 }
@@ -260,7 +260,7 @@ Status read_request(unsigned int flags, const nvshmemx_init_attr_t* attributes, 
     request->cuda_device = attributes->args.cuda_device_id;
   }
   if (flags == 0) return Status::ok();
-  HEDDLE_RETURN_IF_ERROR(check_attributes(attributes));
+  if (attributes == nullptr) return check_attributes(attributes);
   if (flags == kMpi) {
     request->maker = JoinRequest::Maker::kMpi;
     request->mpi_comm = attributes->mpi_comm;
@@ -279,7 +279,7 @@ Status read_request(unsigned int flags, const nvshmemx_init_attr_t* attributes, 
   request->maker = JoinRequest::Maker::kUniqueId;
   request->rank = given.myrank;
   request->nranks = given.nranks;
-  request->id = *given.id;
+  request->id = *given.id;  // NOLINT(clang-analyzer-core.NullDereference): check_unique_id has looked
   return Status::ok();
 }
 
@@ -370,7 +370,7 @@ int nvshmem_init_thread(int requested, int* provided) {
                   requested);
   }
   const int code = heddle::init(__func__, valid, {}, requested);
-  if (code == NVSHMEMX_SUCCESS) *provided = requested;
+  if (code == NVSHMEMX_SUCCESS && provided != nullptr) *provided = requested;
   return code;
 }
 
@@ -501,7 +501,7 @@ const char* heddle_last_error(void) {
   thread_local std::string text;
   if (heddle::world() == nullptr) heddle::find_stray_failures();  // of kernels: nobody else looks for them now
   text = heddle::last_error().text();
-  return text.c_str();
+  return text.c_str();  // NOLINT(clang-analyzer-cplusplus.InnerPointer): valid until the next call
 }
 
 void heddle_clear_error(void) { heddle::clear_last_error(); }
