@@ -90,13 +90,13 @@ Status get_driver(const Driver** driver) {
     *driver = given;
     return Status::ok();
   }
-  static const Opened* const opened = [] {
+  static const Opened* const kOpened = [] {
     auto* fresh = new Opened;  // kept for ever, like the driver
     fresh->status = open_driver(&fresh->driver);
     return fresh;
   }();
-  *driver = opened->status.is_ok() ? &opened->driver : nullptr;
-  return opened->status;
+  *driver = kOpened->status.is_ok() ? &kOpened->driver : nullptr;
+  return kOpened->status;
 }
 
 void set_driver_for_tests(const Driver* driver) {

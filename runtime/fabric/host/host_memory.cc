@@ -47,8 +47,8 @@ std::string own_cgroup(const std::string& root) {
 }  // namespace
 
 uint64_t page_bytes() {
-  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
+  static const auto kBytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return kBytes;
 }
 
 AvailableMemory available_memory(const std::string& root) {

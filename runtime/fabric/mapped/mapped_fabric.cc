@@ -382,7 +382,7 @@ Status MappedFabric::allocate(uint64_t bytes, MemoryId* memory) {
   HEDDLE_RETURN_IF_ERROR(provider_->allocate(bytes, &made.handle));
   std::lock_guard<std::mutex> lock(mutex_);
   *memory = next_memory_++;
-  memory_.emplace(*memory, std::move(made));
+  memory_.emplace(*memory, made);
   return Status::ok();
 }
 
