@@ -10,18 +10,7 @@ struct StoreTask {
   void* destination;
   uint64_t low, high;
   uint32_t bytes;  ///< 1, 2, 4, 8 or 16
-};
-
-/// A few bytes whose values travel with the launch, then perhaps a signal that is ordered after them.
-struct ValuesTask {
-  static constexpr uint32_t kMost = 1024;
-  void* destination;
-  uint64_t* signal;  ///< nullptr: none
-  uint64_t value;
-  int32_t signal_op;  ///< NVSHMEM_SIGNAL_*
-  uint32_t bytes;
-  uint32_t unit;  ///< 1, 2, 4, 8 or 16 bytes, of which destination and size are multiples
-  alignas(16) unsigned char values[kMost];
+  uint32_t unit;   ///< 1, 2, 4 or 8 bytes, of which destination and size are multiples
 };
 
 /// A copy, then perhaps a signal that is ordered after it.

@@ -22,9 +22,8 @@ extern "C" const unsigned char heddle_kernels_image[];
 namespace heddle {
 namespace {
 
-constexpr const char* kNames[] = {"heddle_store",  "heddle_values", "heddle_copy_units",
-                                  "heddle_copy",   "heddle_signal", "heddle_strided",
-                                  "heddle_atomic", "heddle_wait",   "heddle_barrier"};
+constexpr const char* kNames[] = {"heddle_store",   "heddle_copy_units", "heddle_copy", "heddle_signal",
+                                  "heddle_strided", "heddle_atomic",     "heddle_wait", "heddle_barrier"};
 constexpr unsigned kThreads = 256;
 constexpr uint64_t kBytesPerBlock = 16u << 10;
 constexpr uint64_t kMostBlocks = 32;
@@ -109,11 +108,10 @@ Status Kernels::launch(Which which, CUstream stream, unsigned blocks, unsigned t
                     blocks, threads, static_cast<void*>(stream), gpu_->name().c_str());
 }
 
-Status Kernels::store(CUstream stream, const StoreTask& task) const { return launch(kStore, stream, 1, 1, &task); }
-
-Status Kernels::values(CUstream stream, ValuesTask& task) const {
-  task.unit = unit_of(task.destination, nullptr, task.bytes);
-  return launch(kValues, stream, 1, threads_for(task.bytes / task.unit), &task);
+Status Kernels::store(CUstream stream, const StoreTask& task) const {
+  StoreTask by_units = task;
+  by_units.unit = std::min(unit_of(task.destination, nullptr, task.bytes), 8u);
+  return launch(kStore, stream, 1, 1, &by_units);
 }
 
 Status Kernels::copy(CUstream stream, const CopyTask& task) const {

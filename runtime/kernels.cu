@@ -117,29 +117,13 @@ __device__ void wait(const heddle::WaitTask& task, const char* call) {
 
 extern "C" {
 
+/// One thread; one store where the destination is aligned to the size.
 __global__ void heddle_store(heddle::StoreTask task) {
-  switch (task.bytes) {
-    case 1:
-      return device::store_relaxed(static_cast<uint8_t*>(task.destination), static_cast<uint8_t>(task.low));
-    case 2:
-      return device::store_relaxed(static_cast<uint16_t*>(task.destination), static_cast<uint16_t>(task.low));
-    case 4:
-      return device::store_relaxed(static_cast<uint32_t*>(task.destination), static_cast<uint32_t>(task.low));
-    case 8:
-      return device::store_relaxed(static_cast<uint64_t*>(task.destination), task.low);
-    default:
-      device::store_relaxed(static_cast<uint64_t*>(task.destination), task.low);
-      device::store_relaxed(static_cast<uint64_t*>(task.destination) + 1, task.high);
-  }
-}
-
-/// One block.
-__global__ void heddle_values(const __grid_constant__ heddle::ValuesTask task) {
   auto* const destination = static_cast<char*>(task.destination);
-  for (uint32_t at = threadIdx.x * task.unit; at < task.bytes; at += blockDim.x * task.unit) {
-    copy_unit<device::ToPeer>(destination + at, reinterpret_cast<const char*>(task.values) + at, task.unit);
+  for (uint32_t at = 0; at < task.bytes; at += task.unit) {
+    const uint64_t word = at < 8 ? task.low : task.high;
+    device::store_unit<device::ToPeer>(destination + at, word >> (8 * (at % 8)), task.unit);
   }
-  signal_after(task.signal, task.value, task.signal_op);
 }
 
 /// One block, and one unit for each thread of it: as short as a copy can be.

@@ -21,7 +21,6 @@ class Kernels {
 
   Status store(CUstream stream, const StoreTask& task) const;
   /// Fills in task.unit.
-  Status values(CUstream stream, ValuesTask& task) const;
   /// By as many blocks as help; one when there is a signal. task.unit is not read.
   Status copy(CUstream stream, const CopyTask& task) const;
   Status signal(CUstream stream, const CopyTask& task) const;
@@ -35,7 +34,7 @@ class Kernels {
   Status set_state(CUstream stream, const device::DeviceState& state) const;
 
  private:
-  enum Which { kStore, kValues, kCopyUnits, kCopy, kSignal, kStrided, kAtomic, kWait, kBarrier, kCount };
+  enum Which { kStore, kCopyUnits, kCopy, kSignal, kStrided, kAtomic, kWait, kBarrier, kCount };
   explicit Kernels(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
   Status load_all();
   Status launch(Which which, CUstream stream, unsigned blocks, unsigned threads, const void* task) const;

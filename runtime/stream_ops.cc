@@ -28,10 +28,11 @@ Status refusal(World& world) {
 #ifdef HEDDLE_HAVE_CUDA
 namespace {
 
-/// Up to here puts and gets go by a kernel, which follows a kernel before it in the stream more closely than the copy
-/// engines do (tests/gpu/stream_ways.cu measures both).
+/// Up to here puts and gets of a graph are kernels, which graphs join to other kernels without leaving the compute
+/// engine. In a stream copies are quicker whatever the size: enqueued in 2 us where a launch takes 3.5, and behind a
+/// kernel done 1.5 us earlier (docs/performance.md).
 constexpr size_t kKernelBytes = 4u << 10;
-/// Up to here one kernel for data and signal is quicker than a copy and a kernel.
+/// Up to here one kernel for data and signal is quicker than a copy and a kernel for the signal.
 constexpr size_t kSignalKernelBytes = 32u << 10;
 
 /// Launches and copies go to the stream's context, mostly the current one. Where the thread has none, the heap's is
@@ -125,28 +126,13 @@ Status copy_by_kernel(World& world, void* to, const void* from, size_t bytes, bo
   return world.fabric().kernels()->copy(stream, task);
 }
 
-/// Up to ValuesTask::kMost bytes, read now.
-Status put_values(World& world, void* to, const void* source, size_t bytes, const Signal& signal, Stream stream) {
-  ValuesTask task{};
-  task.destination = to;
-  task.bytes = static_cast<uint32_t>(bytes);
-  std::memcpy(task.values, source, bytes);
-  task.signal = signal.at;
-  task.value = signal.value;
-  task.signal_op = signal.op;
-  return world.fabric().kernels()->values(stream, task);
-}
-
 /// Puts from pageable memory, then updates the signal. The source was read on return, but in a capture: there a copy of
 /// any size reads it at each launch of the graph, as CUDA's own copies do.
 Status put_pageable(World& world, void* to, const void* source, size_t bytes, const Signal& signal, Stream stream) {
-  const bool by_value = bytes <= ValuesTask::kMost && !is_captured(world, stream);
   uint64_t word = 0;
-  if (by_value && bytes <= sizeof word) std::memcpy(&word, source, bytes);
-  if (!by_value) {
+  if (bytes <= sizeof word) std::memcpy(&word, source, bytes);
+  if (!write_word(world, to, word, bytes, stream)) {
     HEDDLE_RETURN_IF_ERROR(copy(world, to, source, bytes, stream));
-  } else if (!write_word(world, to, word, bytes, stream)) {
-    return put_values(world, to, source, bytes, signal, stream);
   }
   return update_signal(world, signal, stream);
 }
@@ -166,7 +152,9 @@ Status put(World& world, void* destination, const void* source, size_t bytes, in
   if (bytes <= kKernelBytes) {
     const LocalMemory memory = world.fabric().local_memory(source);
     if (memory == LocalMemory::kPageable) return put_pageable(world, to, source, bytes, {}, stream);
-    if (memory == LocalMemory::kKernels) return copy_by_kernel(world, to, source, bytes, false, {}, stream);
+    if (memory == LocalMemory::kKernels && is_captured(world, stream)) {
+      return copy_by_kernel(world, to, source, bytes, false, {}, stream);
+    }
   }
   return copy(world, to, source, bytes, stream);
 }
@@ -174,7 +162,7 @@ Status put(World& world, void* destination, const void* source, size_t bytes, in
 Status get(World& world, void* destination, const void* source, size_t bytes, int pe, Stream stream) {
   if (bytes == 0) return Status::ok();
   const void* const from = remote(world, source, pe);
-  if (bytes <= kKernelBytes && world.fabric().is_device_accessible(destination)) {
+  if (bytes <= kKernelBytes && is_captured(world, stream) && world.fabric().is_device_accessible(destination)) {
     return copy_by_kernel(world, destination, from, bytes, true, {}, stream);
   }
   return copy(world, destination, from, bytes, stream);
@@ -185,7 +173,6 @@ Status store(World& world, void* destination, const void* value, size_t bytes, i
   std::memcpy(words, value, bytes);
   void* const to = remote(world, destination, pe);
   if (write_word(world, to, words[0], bytes, stream)) return Status::ok();
-  if (cuda::device_pointer(to) % (bytes < 8 ? bytes : 8) != 0) return put_values(world, to, value, bytes, {}, stream);
   StoreTask task{};
   task.destination = to;
   task.bytes = static_cast<uint32_t>(bytes);
@@ -234,7 +221,7 @@ Status put_signal(World& world, void* destination, const void* source, size_t by
   const LocalMemory memory = world.fabric().local_memory(source);
   if (memory == LocalMemory::kPageable) return put_pageable(world, to, source, bytes, update, stream);
   const bool by_write = op == device::kSignalSet && can_write(world, update.at, stream);
-  if (memory == LocalMemory::kKernels && bytes <= (by_write ? kKernelBytes : kSignalKernelBytes)) {
+  if (memory == LocalMemory::kKernels && !by_write && bytes <= kSignalKernelBytes) {
     return copy_by_kernel(world, to, source, bytes, false, update, stream);
   }
   HEDDLE_RETURN_IF_ERROR(copy(world, to, source, bytes, stream));

@@ -85,13 +85,9 @@ void FakeCuda::run(const std::string& name, const std::vector<char>& bytes, cons
   if (name == "heddle_store") {
     const auto task = task_of<StoreTask>(bytes);
     const uint64_t words[2] = {task.low, task.high};
-    std::memcpy(task.destination, words, task.bytes);
-  } else if (name == "heddle_values") {
-    const auto task = task_of<ValuesTask>(bytes);
     const auto to = reinterpret_cast<uintptr_t>(task.destination);
-    if (task.unit == 0 || (to | task.bytes) % task.unit != 0) std::abort();
-    std::memcpy(task.destination, task.values, task.bytes);
-    if (task.signal != nullptr) device::signal_release(task.signal, task.value, task.signal_op);
+    if (task.unit == 0 || task.unit > 8 || (to | task.bytes) % task.unit != 0) std::abort();
+    std::memcpy(task.destination, words, task.bytes);
   } else if (name == "heddle_copy_units" || name == "heddle_copy") {
     const auto task = task_of<CopyTask>(bytes);
     const auto sides = reinterpret_cast<uintptr_t>(task.destination) | reinterpret_cast<uintptr_t>(task.source);
@@ -129,15 +125,10 @@ void FakeCuda::run(const std::string& name, const std::vector<char>& bytes, cons
 
 CUresult FakeCuda::launch(Kernel& kernel, CUstream stream, void** parameters) {
   static const std::map<std::string, size_t> sizes = {
-      {"heddle_store", sizeof(StoreTask)},
-      {"heddle_values", sizeof(ValuesTask)},
-      {"heddle_copy_units", sizeof(CopyTask)},
-      {"heddle_copy", sizeof(CopyTask)},
-      {"heddle_signal", sizeof(CopyTask)},
-      {"heddle_strided", sizeof(StridedTask)},
-      {"heddle_atomic", sizeof(AtomicTask)},
-      {"heddle_wait", sizeof(WaitTask)},
-      {"heddle_barrier", 0},
+      {"heddle_store", sizeof(StoreTask)},     {"heddle_copy_units", sizeof(CopyTask)},
+      {"heddle_copy", sizeof(CopyTask)},       {"heddle_signal", sizeof(CopyTask)},
+      {"heddle_strided", sizeof(StridedTask)}, {"heddle_atomic", sizeof(AtomicTask)},
+      {"heddle_wait", sizeof(WaitTask)},       {"heddle_barrier", 0},
   };
   const size_t size = sizes.at(kernel.name);
   std::vector<char> task(size);
