@@ -17,7 +17,7 @@ asm(".pushsection .rodata\n"
     ".incbin \"" HEDDLE_KERNELS_IMAGE
     "\"\n"
     ".popsection\n");
-extern "C" const unsigned char heddle_kernels_image[];
+extern "C" const unsigned char heddle_kernels_image[];  // NOLINT(readability-identifier-naming): the assembler's name
 
 namespace heddle {
 namespace {

@@ -99,11 +99,11 @@ struct Words {
   std::vector<const char*> words;
 };
 const std::vector<Words>& limited_texts() {
-  static const std::vector<Words> texts = {
+  static const std::vector<Words> kTexts = {
       {"NVSHMEM_DEBUG", {"", "VERSION", "WARN", "INFO", "ABORT", "TRACE"}},
       {"NVSHMEM_TMA_POLICY", {"DISABLE", "ENABLE", "FORCE"}},
   };
-  return texts;
+  return kTexts;
 }
 
 Status check_words(const char* name, const std::string& value) {

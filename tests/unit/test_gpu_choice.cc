@@ -184,9 +184,14 @@ TEST_CASE("what kernels record becomes a sentence") {
   record.pe = 3;
   record.address = 0xabc0;
   record.block[0] = 7;
+  record.grid = 12;
+  record.blocks[0] = 8;
+  record.threads[0] = 32;
+  for (int i = 1; i < 3; ++i) record.blocks[i] = record.threads[i] = 1;
   record.error = static_cast<uint32_t>(device::DeviceError::kPeerLost);
   CHECK(device_failure(record).code() == Code::kPeerLost);
-  CHECK(has(device_failure(record).text(), "nvshmem_barrier_all (block 7,0,0, thread 0,0,0): PE 3 was lost"));
+  CHECK(has(device_failure(record).text(), "nvshmem_barrier_all (block 7,0,0, thread 0,0,0 of grid 12, "));
+  CHECK(has(device_failure(record).text(), "8x1x1 blocks of 32x1x1 threads): PE 3 was lost"));
   record.error = static_cast<uint32_t>(device::DeviceError::kTimeout);
   CHECK(has(device_failure(record).text(), "HEDDLE_WAIT_TIMEOUT"));
   CHECK(has(device_failure(record).text(), "for PE 3"));
