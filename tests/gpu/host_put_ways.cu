@@ -78,10 +78,7 @@ int main() {
       "cudaMemcpyAsync from GPU memory",
       [&] { must(cudaMemcpyAsync(there, mine, 8, cudaMemcpyDefault, stream), "copy"); }, sync);
   report(
-      "cuStreamWriteValue64, with its fence", [&] { (void)write(stream, at, 5, 0); }, sync);
-  report(
-      "cuStreamWriteValue64, without fence",
-      [&] { (void)write(stream, at, 5, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER); }, sync);
+      "cuStreamWriteValue64", [&] { (void)write(stream, at, 5, 0); }, sync);
   report(
       "a kernel of one thread", [&] { store<<<1, 1, 0, stream>>>(there, value); }, sync);
   report(

@@ -499,7 +499,7 @@ FakeCuda::FakeCuda() {
     if (const CUresult r = the().check_write(flags); r != CUDA_SUCCESS) return r;
     if (const CUresult r = the().check("StreamWriteValue64"); r != CUDA_SUCCESS) return r;
     if (of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    the().write_flags = flags;
+    ++the().writes;
     of(stream).push([=] { device::store_release(static_cast<uint64_t*>(pointer(at)), static_cast<uint64_t>(value)); });
     return CUDA_SUCCESS;
   };
@@ -507,7 +507,7 @@ FakeCuda::FakeCuda() {
     if (const CUresult r = the().check_write(flags); r != CUDA_SUCCESS) return r;
     if (const CUresult r = the().check("StreamWriteValue32"); r != CUDA_SUCCESS) return r;
     if (of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    the().write_flags = flags;
+    ++the().writes;
     of(stream).push([=] { device::store_release(static_cast<uint32_t*>(pointer(at)), static_cast<uint32_t>(value)); });
     return CUDA_SUCCESS;
   };

@@ -118,38 +118,23 @@ Status PeerFabric::put_nbi(EndpointId id, uint64_t offset, const void* source, s
   return copy(base + offset, source, bytes, "put");
 }
 
-/// Lets the stream write one word of 4 or 8 bytes, which is quicker than any copy, and than a kernel by far. `fenced`:
-/// after everything that came before it in the stream. False where the stream cannot.
-bool PeerFabric::write_word(std::byte* at, uint64_t word, size_t bytes, bool fenced) {
-  // relaxed: see fence(). Whoever takes the flag away writes with a fence, which is then before all later writes.
-  const bool owed =
-      needs_fence_.load(std::memory_order_relaxed) && needs_fence_.exchange(false, std::memory_order_relaxed);
+/// Lets the stream write one word of 4 or 8 bytes, after everything that came before it in the stream. False where the
+/// stream cannot.
+bool PeerFabric::write_word(std::byte* at, uint64_t word, size_t bytes) {
   const CUdeviceptr to = cuda::device_pointer(at);
-  const auto write = [&](unsigned flags) {
-    if (bytes == 8) return driver_.StreamWriteValue64(stream_, to, word, flags) == CUDA_SUCCESS;
-    return driver_.StreamWriteValue32(stream_, to, static_cast<uint32_t>(word), flags) == CUDA_SUCCESS;
-  };
-  bool done = false;
-  if (gpu_->writes_words() && (bytes == 4 || bytes == 8) && to % bytes == 0) {
-    // relaxed: only whether to ask the driver for what it has refused
-    const bool plain = !fenced && !owed && plain_writes_.load(std::memory_order_relaxed);
-    done = plain && write(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
-    if (plain && !done) plain_writes_.store(false, std::memory_order_relaxed);
-    if (!done) done = write(CU_STREAM_WRITE_VALUE_DEFAULT);
-  }
-  if (done) {
-    note_issued();
-  } else if (owed) {
-    (void)fence();  // still owed to the next write; other ways keep the stream's order
-  }
-  return done;
+  if (!gpu_->writes_words() || (bytes != 4 && bytes != 8) || to % bytes != 0) return false;
+  const CUresult result =
+      bytes == 8 ? driver_.StreamWriteValue64(stream_, to, word, CU_STREAM_WRITE_VALUE_DEFAULT)
+                 : driver_.StreamWriteValue32(stream_, to, static_cast<uint32_t>(word), CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (result == CUDA_SUCCESS) note_issued();
+  return result == CUDA_SUCCESS;
 }
 
 Status PeerFabric::put_word(EndpointId id, uint64_t offset, uint64_t word, size_t bytes) {
   std::byte* const base = ready_window(id);
   if (base == nullptr) return no_window(id, "put");
   const ContextScope scope(*gpu_);
-  if (write_word(base + offset, word, bytes, false)) return Status::ok();
+  if (write_word(base + offset, word, bytes)) return Status::ok();
   return copy(base + offset, &word, bytes, "put");  // pageable, so it was read on return
 }
 
@@ -235,8 +220,7 @@ Status PeerFabric::atomic(AtomicOp op, AtomicType type, EndpointId id, uint64_t 
                  static_cast<unsigned>(type));
   }
   const ContextScope scope(*gpu_);
-  if (op == AtomicOp::kSet && result == nullptr && write_word(base + offset, operand, bytes, false))
-    return Status::ok();
+  if (op == AtomicOp::kSet && result == nullptr && write_word(base + offset, operand, bytes)) return Status::ok();
   AtomicTask task{};
   task.object = base + offset;
   task.operand = operand;
@@ -256,9 +240,9 @@ Status PeerFabric::atomic(AtomicOp op, AtomicType type, EndpointId id, uint64_t 
   return Status::ok();
 }
 
-/// `after_data`: after everything that came before it in the stream.
-Status PeerFabric::update_signal(std::byte* at, uint64_t value, SignalOp op, bool after_data) {
-  if (op == SignalOp::kSet && write_word(at, value, sizeof value, after_data)) return Status::ok();
+/// After everything that came before it in the stream.
+Status PeerFabric::update_signal(std::byte* at, uint64_t value, SignalOp op) {
+  if (op == SignalOp::kSet && write_word(at, value, sizeof value)) return Status::ok();
   CopyTask task{};
   task.signal = reinterpret_cast<uint64_t*>(at);
   task.value = value;
@@ -276,7 +260,7 @@ Status PeerFabric::put_signal(EndpointId id, uint64_t offset, const void* source
   HEDDLE_RETURN_IF_ERROR(check_signal_op("put_signal", op));
   const ContextScope scope(*gpu_);
   HEDDLE_RETURN_IF_ERROR(put_nbi(id, offset, source, bytes));
-  HEDDLE_RETURN_IF_ERROR(update_signal(base + signal_offset, value, op, true));
+  HEDDLE_RETURN_IF_ERROR(update_signal(base + signal_offset, value, op));
   return bytes > 0 && local_memory(source) != LocalMemory::kPageable ? wait("put_signal") : Status::ok();
 }
 
@@ -286,7 +270,7 @@ Status PeerFabric::signal(EndpointId id, uint64_t offset, uint64_t value, Signal
   HEDDLE_RETURN_IF_ERROR(check_aligned("signal", offset, 8));
   HEDDLE_RETURN_IF_ERROR(check_signal_op("signal", op));
   const ContextScope scope(*gpu_);
-  return update_signal(base + offset, value, op, false);
+  return update_signal(base + offset, value, op);
 }
 
 Status PeerFabric::put_counted(EndpointId id, uint64_t offset, const void* source, size_t bytes,
@@ -308,11 +292,8 @@ Status PeerFabric::clear(EndpointId id, uint64_t offset, uint64_t bytes) {
   return wait("clear");
 }
 
-Status PeerFabric::fence() {
-  needs_fence_.store(true,
-                     std::memory_order_relaxed);  // relaxed: read by later puts of this thread, or of one ordered so
-  return Status::ok();
-}
+/// The stream keeps the order of all that goes by it.
+Status PeerFabric::fence() { return Status::ok(); }
 
 Status PeerFabric::quiet() {
   const uint64_t issued = issued_.load(std::memory_order_acquire);  // pairs with note_issued

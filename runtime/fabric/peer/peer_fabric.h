@@ -56,10 +56,10 @@ class PeerFabric final : public mapped::MappedFabric {
 
   bool is_reserved(const void* address) const;
   Status copy(void* to, const void* from, uint64_t bytes, const char* call);
-  bool write_word(std::byte* at, uint64_t word, size_t bytes, bool fenced);
+  bool write_word(std::byte* at, uint64_t word, size_t bytes);
   Status get_by_mailbox(const std::byte* from, void* destination, size_t bytes, const char* call);
   Status move_strided(const StridedTask& task, const void* local, const char* call);
-  Status update_signal(std::byte* at, uint64_t value, SignalOp op, bool after_data);
+  Status update_signal(std::byte* at, uint64_t value, SignalOp op);
   Status wait(const char* call);
   /// Notes that the stream has more to do.
   void note_issued() { issued_.fetch_add(1, std::memory_order_release); }  // after it was enqueued, for quiet()
@@ -70,11 +70,9 @@ class PeerFabric final : public mapped::MappedFabric {
   std::unique_ptr<Kernels> kernels_;
   CUstream stream_ = nullptr;
   CUevent event_ = nullptr;
-  uint64_t memory_bytes_ = 0;             // of the GPU
-  std::atomic<bool> needs_fence_{false};  // a fence came after the last write that had one
-  std::atomic<bool> plain_writes_{true};  // the driver has not refused a write without fence: not all take the flag
-  std::atomic<uint64_t> issued_{0};       // operations enqueued
-  std::atomic<uint64_t> completed_{0};    // of these, known to be complete
+  uint64_t memory_bytes_ = 0;           // of the GPU
+  std::atomic<uint64_t> issued_{0};     // operations enqueued
+  std::atomic<uint64_t> completed_{0};  // of these, known to be complete
   std::atomic<std::byte*> reserved_begin_{nullptr}, reserved_end_{nullptr};
 
   std::mutex mailbox_mutex_;  // guards the mailbox
