@@ -282,6 +282,9 @@ int grow_under_a_kernel() {
   cudaStream_t waiting, other;
   must(cudaStreamCreateWithFlags(&waiting, cudaStreamNonBlocking), "stream");
   must(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
+  // CUDA loads a kernel at its first use, and that waits for the kernels that run.
+  cudaFuncAttributes loaded;
+  must(cudaFuncGetAttributes(&loaded, use), "use is loaded");
   nvshmem_barrier_all();
   const uint64_t begin = milliseconds();
   wait_then_use<<<1, 1, 0, waiting>>>(word, later);
