@@ -17,13 +17,14 @@
 #include "device/signal.h"
 #include "device/state.h"
 #include "device/sync.h"
+#include "device/teams.h"
 #include "device/wait.h"
 
 #if defined(__CUDA_ARCH__)
 namespace heddle::device {
 
-/// Ends the thread when there is no world. Waits and barriers ask in every build, as they would never end; other calls
-/// in checking builds.
+/// Ends the thread when there is no world, or not on this GPU: both look the same here. Waits and barriers ask in every
+/// build, as they would never end; other calls in checking builds.
 HEDDLE_DEVICE HEDDLE_INLINE void require_world(const char* call, const void* address = nullptr) {
   if (HEDDLE_UNLIKELY(device_state().view.n_pes == 0)) give_up(call, DeviceError::kNotInitialized, -1, address, 0);
 }
@@ -285,39 +286,9 @@ HEDDLE_DEVICE inline size_t wait_some(const char* call, const T* ivars, size_t c
   return found;
 }
 
-// ---- teams: those whose members follow from the state
+// ---- barriers
 
-/// A team as the PEs first, first + stride, ... of the world, `size` of them.
-struct TeamView {
-  int first, stride, size;
-  HEDDLE_DEVICE int index_of(int pe) const {
-    const int distance = pe - first;
-    if (distance < 0 || distance % stride != 0 || distance / stride >= size) return -1;
-    return distance / stride;
-  }
-};
-HEDDLE_DEVICE inline TeamView team_view(int team) {
-  const DeviceState& state = device_state();
-  const int me = state.view.my_pe, all = state.view.n_pes;
-  const int node_me = static_cast<int>(state.node_my_pe), node_all = static_cast<int>(state.node_n_pes);
-  switch (team) {
-    case 0:  // NVSHMEM_TEAM_WORLD
-      return {0, 1, all};
-    case 1:  // NVSHMEM_TEAM_SHARED
-      if (state.view.direct != 0) return {0, 1, all};
-      return {me - node_me, 1, node_all};
-    case 2:  // NVSHMEMX_TEAM_NODE
-      return {me - node_me, 1, node_all};
-    case 3:  // NVSHMEMX_TEAM_SAME_MYPE_NODE
-      return {node_me, node_all, node_all == 0 ? 0 : all / node_all};
-    case 4:  // same GPU and its leaders, multicast: this PE alone
-    case 5:
-    case 6:
-      return {me, 1, 1};
-    default:
-      return {0, 1, 0};
-  }
-}
+HEDDLE_DEVICE HEDDLE_INLINE TeamView team_view(int team) { return team_view(device_state(), team); }
 
 /// barrier and sync of all PEs by a group; a wait that gives up ends its threads.
 template <class Scope>
@@ -330,7 +301,8 @@ HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call) {
   if (!barrier_of_all(call, scope)) exit_thread();
 }
 
-/// barrier and sync of a team. Status as NVSHMEMX_*: 1 for no such team, 3 for teams that kernels cannot meet in yet.
+/// barrier and sync of a team. Status as NVSHMEMX_*: 1 for no such team or one without this PE, 3 for teams that
+/// kernels cannot meet in yet.
 template <class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE int meet_team(const char* call, int team) {
   require_world(call);

@@ -42,8 +42,11 @@ HEDDLE_DEVICE HEDDLE_OUTLINE void record_failure(const char* call, DeviceError e
   store_release(&record->complete, 1u);  // with the rest of the record
 #if HEDDLE_CHECK != 0
   if (shared == nullptr) {
-    printf("heddle: error: a kernel's %s (block %u,%u,%u, thread %u,%u,%u): called outside init and finalize\n", call,
-           blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+    printf(
+        "heddle: error: a kernel's %s (block %u,%u,%u, thread %u,%u,%u): called outside init and finalize, or on "
+        "another "
+        "GPU than the symmetric heap's\n",
+        call, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   }
 #endif
 }

@@ -52,7 +52,7 @@ HEDDLE_HD_BODY int nvshmem_team_n_pes(nvshmem_team_t team) {
 HEDDLE_HD_BODY int nvshmem_team_translate_pe(nvshmem_team_t src_team, int src_pe, nvshmem_team_t dest_team) {
   const auto from = heddle::device::team_view(src_team), to = heddle::device::team_view(dest_team);
   if (src_pe < 0 || src_pe >= from.size || to.size == 0) return -1;
-  return to.index_of(from.first + src_pe * from.stride);
+  return to.index_of(from.pe_at(src_pe));
 }
 HEDDLE_HD_BODY int nvshmemx_region_is_active(uint32_t hints, int* active) {
   if (active == nullptr) return NVSHMEMX_ERROR_INVALID_VALUE;

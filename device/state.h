@@ -66,8 +66,13 @@ struct DeviceState {
   uint32_t version;        ///< kStateVersion of the library that filled it
   BlockSlot* block_slots;  ///< in memory of this device; nullptr: no regions and no donated shared memory
   uint32_t slot_count;     ///< a power of two
+  // Teams of PEs that share GPUs: such PEs need not lie at one stride, so their members are listed.
+  uint32_t same_gpu_n_pes;     ///< NVSHMEMI_TEAM_SAME_GPU
+  uint32_t gpu_leaders_n_pes;  ///< NVSHMEMI_TEAM_GPU_LEADERS; 0 when this PE is none of them
+  const int32_t* gpu_teams;    ///< the members of the one, then of the other, ascending; in memory of this device.
+                               ///< nullptr: every PE has a GPU of its own
 };
-constexpr uint32_t kStateVersion = 3;
+constexpr uint32_t kStateVersion = 4;
 
 }  // namespace heddle::device
 

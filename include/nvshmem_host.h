@@ -68,7 +68,8 @@ void nvshmem_query_thread(int* provided);
 /// NVSHMEMX_ERROR_INVALID_VALUE for both flags, unknown flags and missing arguments;
 /// NVSHMEMX_ERROR_NOT_SUPPORTED for NVSHMEMX_INIT_WITH_SHMEM and NVSHMEMX_INIT_THREAD_PES; else what set-up says.
 int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t* attributes);
-/// NVSHMEM_STATUS_NOT_INITIALIZED or NVSHMEM_STATUS_IS_INITIALIZED. Any time.
+/// NVSHMEM_STATUS_NOT_INITIALIZED or NVSHMEM_STATUS_IS_INITIALIZED; where PEs of the job share GPUs, on all PEs
+/// NVSHMEM_STATUS_FULL_MPG instead when CUDA MPS serves them all, else NVSHMEM_STATUS_LIMITED_MPG. Any time.
 int nvshmemx_init_status(void);
 /// Same as nvshmemx_init_attr and nvshmem_finalize.
 int nvshmemx_hostlib_init_attr(unsigned int flags, nvshmemx_init_attr_t* attr);
@@ -165,9 +166,11 @@ HEDDLE_HD_NAME int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag);
 int nvshmemx_qp_create(int num_qps, nvshmemx_qp_handle_t** out_qp_array);
 
 /* ---- teams (OpenSHMEM 1.5, 9.4): the predefined ones. WORLD: all PEs; SHARED: PEs whose memory is mapped here; NODE:
- * PEs of this node; SAME_MYPE_NODE: PEs with this PE's place in their nodes; MC_SHARED: this PE alone. */
+ * PEs of this node; SAME_MYPE_NODE: PEs with this PE's place in their nodes; SAME_GPU: PEs on this PE's GPU, this PE
+ * alone without one; GPU_LEADERS: the lowest PE of each GPU, and every PE without one; MC_SHARED: this PE alone. */
 
-/// Place in and size of a team; -1 for NVSHMEM_TEAM_INVALID, and with an error for an unknown team.
+/// Place in and size of a team; -1 for NVSHMEM_TEAM_INVALID and for NVSHMEMI_TEAM_GPU_LEADERS on PEs that do not lead,
+/// and with an error for an unknown team.
 HEDDLE_HD_NAME int nvshmem_team_my_pe(nvshmem_team_t team);
 HEDDLE_HD_NAME int nvshmem_team_n_pes(nvshmem_team_t team);
 /// The place in `dest_team` of the PE at `src_pe` of `src_team`; -1 when it is in only one of them.

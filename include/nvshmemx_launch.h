@@ -22,6 +22,13 @@ extern "C" {
 /// Reports a failed launch (log and heddle_last_error); `code`. For the functions below.
 __attribute__((visibility("default"))) int heddle_report_launch(const char* call, int code, const char* text);
 
+/// Asks the library about a launch on `stream` (NULL: the default stream) of the current GPU, which holds `*blocks`
+/// blocks at once. `*blocks` becomes how many this PE can have beside the PEs that share the GPU, and `sharing` (of
+/// `size` bytes) says so, or "". 0; NVSHMEMX_ERROR_INVALID_VALUE, reported, when the symmetric heap is on another GPU;
+/// NVSHMEMX_ERROR_INTERNAL, reported, when `needs_world` and there is none. Does not wait.
+__attribute__((visibility("default"))) int heddle_admit_launch(const char* call, cudaStream_t stream, int needs_world,
+                                                               int* blocks, char* sharing, unsigned long size);
+
 static inline int heddle_launch_failure(const char* call, const char* what, cudaError_t status) {
   char text[256];
   (void)cudaGetLastError(); /* told here, so that the program's next look finds no error of ours */
@@ -30,7 +37,8 @@ static inline int heddle_launch_failure(const char* call, const char* what, cuda
 }
 
 /// The most blocks of `func` that the current GPU can hold at once, for blocks of `block` threads and `sharedMem`
-/// dynamic bytes. NVSHMEMX_ERROR_INVALID_VALUE where not even one fits.
+/// dynamic bytes, with the multiprocessors that CUDA MPS leaves to this process. NVSHMEMX_ERROR_INVALID_VALUE where not
+/// even one fits.
 static inline int heddle_most_blocks(const char* call, const void* func, dim3 block, size_t sharedMem, int* blocks) {
   int device = 0, processors = 0, per_processor = 0, most_threads = 0, most_shared = 0;
   char text[320];
@@ -71,10 +79,12 @@ static inline int heddle_most_blocks(const char* call, const void* func, dim3 bl
 }
 
 /// Whether a grid fits; a grid of 0 becomes the largest that does.
-static inline int heddle_fit_grid(const char* call, const void* func, dim3* grid, dim3 block, size_t sharedMem) {
+static inline int heddle_fit_grid(const char* call, const void* func, dim3* grid, dim3 block, size_t sharedMem,
+                                  cudaStream_t stream) {
   int most = 0;
-  char text[256];
-  const int code = heddle_most_blocks(call, func, block, sharedMem, &most);
+  char text[512], sharing[200];
+  int code = heddle_most_blocks(call, func, block, sharedMem, &most);
+  if (code == NVSHMEMX_SUCCESS) code = heddle_admit_launch(call, stream, 1, &most, sharing, sizeof sharing);
   if (code != NVSHMEMX_SUCCESS) return code;
   if (grid->x == 0 || grid->y == 0 || grid->z == 0) {
     grid->x = (unsigned)most;
@@ -83,32 +93,36 @@ static inline int heddle_fit_grid(const char* call, const void* func, dim3* grid
   if (most > 0 && (unsigned long long)grid->x * grid->y * grid->z <= (unsigned long long)most) return NVSHMEMX_SUCCESS;
   snprintf(text, sizeof text,
            "a grid of %u x %u x %u blocks of %u threads with %llu bytes of dynamic shared memory cannot be resident at "
-           "once; this GPU holds at most %d such blocks",
-           grid->x, grid->y, grid->z, block.x * block.y * block.z, (unsigned long long)sharedMem, most);
+           "once; this PE can have at most %d such blocks on its GPU%s",
+           grid->x, grid->y, grid->z, block.x * block.y * block.z, (unsigned long long)sharedMem, most, sharing);
   return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, text);
 }
 
-/// `*gridsize` becomes the most blocks that a collective launch of `func` can have. 0;
-/// NVSHMEMX_ERROR_INVALID_VALUE for no kernel, or blocks that it cannot have; else
-/// NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED with the CUDA error in the text.
+/// `*gridsize` becomes the most blocks that a collective launch of `func` can have on the current GPU. Where PEs share
+/// it under CUDA MPS, that is this PE's part, so that the same kernel of all of them can be resident at once. 0;
+/// NVSHMEMX_ERROR_INVALID_VALUE for no kernel, blocks that it cannot have, or when the symmetric heap is on another
+/// GPU; else NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED with the CUDA error in the text.
 static inline int nvshmemx_collective_launch_query_gridsize(const void* func, dim3 blockDims, void** args,
                                                             size_t sharedMem, int* gridsize) {
+  const char* const call = "nvshmemx_collective_launch_query_gridsize";
+  char sharing[200];
+  int code;
   (void)args;
-  if (gridsize == NULL) {
-    return heddle_report_launch("nvshmemx_collective_launch_query_gridsize", NVSHMEMX_ERROR_INVALID_VALUE,
-                                "gridsize is NULL");
-  }
-  return heddle_most_blocks("nvshmemx_collective_launch_query_gridsize", func, blockDims, sharedMem, gridsize);
+  if (gridsize == NULL) return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, "gridsize is NULL");
+  code = heddle_most_blocks(call, func, blockDims, sharedMem, gridsize);
+  if (code != NVSHMEMX_SUCCESS) return code;
+  return heddle_admit_launch(call, NULL, 0, gridsize, sharing, sizeof sharing);
 }
 
 /// Launches `func` cooperatively on `stream`; every PE calls, so that kernels of all PEs may wait for each other. A
 /// grid of 0 is the largest possible one. 0; NVSHMEMX_ERROR_INVALID_VALUE for a grid that is too large (the text names
-/// the most blocks), no kernel, or blocks that it cannot have; NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED with what CUDA
-/// says. Does not wait.
+/// the most blocks, and who shares the GPU), no kernel, blocks that it cannot have, or when the symmetric heap is on
+/// another GPU than the current one or the stream's; NVSHMEMX_ERROR_INTERNAL outside init and finalize;
+/// NVSHMEMX_ERROR_COLLECTIVE_LAUNCH_FAILED with what CUDA says. Does not wait.
 static inline int nvshmemx_collective_launch(const void* func, dim3 gridDims, dim3 blockDims, void** args,
                                              size_t sharedMem, cudaStream_t stream) {
   const char* const call = "nvshmemx_collective_launch";
-  const int code = heddle_fit_grid(call, func, &gridDims, blockDims, sharedMem);
+  const int code = heddle_fit_grid(call, func, &gridDims, blockDims, sharedMem, stream);
   if (code != NVSHMEMX_SUCCESS) return code;
   const cudaError_t status = cudaLaunchCooperativeKernel(func, gridDims, blockDims, args, sharedMem, stream);
   if (status != cudaSuccess) return heddle_launch_failure(call, "cudaLaunchCooperativeKernel", status);
@@ -139,7 +153,8 @@ static inline int nvshmemx_collective_launch_attr(const nvshmemx_collective_laun
   }
   config.attrs = attributes;
   {
-    const int code = heddle_fit_grid(call, func, &config.gridDim, config.blockDim, config.dynamicSmemBytes);
+    const int code =
+        heddle_fit_grid(call, func, &config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream);
     if (code != NVSHMEMX_SUCCESS) return code;
   }
   const cudaError_t status = cudaLaunchKernelExC(&config, func, args);

@@ -392,7 +392,17 @@ int nvshmemx_hostlib_init_attr(unsigned int flags, nvshmemx_init_attr_t* attr) {
 }
 
 int nvshmemx_init_status(void) {
-  return heddle::world() == nullptr ? NVSHMEM_STATUS_NOT_INITIALIZED : NVSHMEM_STATUS_IS_INITIALIZED;
+  const World* const w = heddle::world();
+  if (w == nullptr) return NVSHMEM_STATUS_NOT_INITIALIZED;
+  switch (w->gpus().mode()) {
+    case heddle::SharingMode::kTimeSliced:
+      return NVSHMEM_STATUS_LIMITED_MPG;
+    case heddle::SharingMode::kMps:
+      return NVSHMEM_STATUS_FULL_MPG;
+    case heddle::SharingMode::kNone:
+      break;
+  }
+  return NVSHMEM_STATUS_IS_INITIALIZED;
 }
 
 void nvshmem_finalize(void) { heddle::finalize(__func__); }

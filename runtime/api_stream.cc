@@ -18,21 +18,22 @@ using stream::Way;
 /// `count` elements in bytes; a product that overflows becomes a size that no heap holds.
 size_t bytes_of(size_t count, size_t element) { return count <= SIZE_MAX / element ? count * element : SIZE_MAX; }
 
-/// The world when on_stream calls can be made, and how; else nullptr, and the reason is reported.
-World* enter(const char* call, Way* way) {
+/// The world when on_stream calls can be made on `to`, and how; else nullptr, and the reason is reported.
+World* enter(const char* call, cudaStream_t to, Way* way) {
   World* const w = world();
   if (w == nullptr) return report_no_world(call), nullptr;
   *way = stream::way_of(*w);
-  if (*way != Way::kRefuse) return w;
-  (void)report(call, stream::refusal(*w));
-  return nullptr;
+  if (*way == Way::kAtOnce) return w;
+  const Status refused = *way == Way::kRefuse ? stream::refusal(*w) : stream::check(*w, to);
+  return report(call, refused).is_ok() ? w : nullptr;
 }
 
 /// What the calls share: `range` of symmetric memory at `pe` is checked, then one of the two bodies is run.
 template <class AtOnce, class Enqueue>
-void make_call(const char* call, const void* range, uint64_t bytes, int pe, AtOnce&& at_once, Enqueue&& enqueue) {
+void make_call(const char* call, cudaStream_t to, const void* range, uint64_t bytes, int pe, AtOnce&& at_once,
+               Enqueue&& enqueue) {
   Way way{};
-  World* const w = enter(call, &way);
+  World* const w = enter(call, to, &way);
   if (w == nullptr) return;
   if (way == Way::kAtOnce) return at_once(*w);
   if (host::reported_bad(*w, call, range, bytes, pe)) return;
@@ -43,20 +44,20 @@ void make_call(const char* call, const void* range, uint64_t bytes, int pe, AtOn
 
 void put(const char* call, void* dest, const void* source, size_t bytes, int pe, cudaStream_t to) {
   make_call(
-      call, dest, bytes, pe, [&](World& w) { host::put(w, call, dest, source, bytes, pe); },
+      call, to, dest, bytes, pe, [&](World& w) { host::put(w, call, dest, source, bytes, pe); },
       [&](World& w) { return stream::put(w, dest, source, bytes, pe, to); });
 }
 
 void get(const char* call, void* dest, const void* source, size_t bytes, int pe, cudaStream_t to) {
   make_call(
-      call, source, bytes, pe, [&](World& w) { host::get(w, call, dest, source, bytes, pe); },
+      call, to, source, bytes, pe, [&](World& w) { host::get(w, call, dest, source, bytes, pe); },
       [&](World& w) { return stream::get(w, dest, source, bytes, pe, to); });
 }
 
 template <class T>
 void p(const char* call, T* dest, T value, int pe, cudaStream_t to) {
   make_call(
-      call, dest, sizeof(T), pe, [&](World& w) { host::p(w, call, dest, value, pe); },
+      call, to, dest, sizeof(T), pe, [&](World& w) { host::p(w, call, dest, value, pe); },
       [&](World& w) { return stream::store(w, dest, &value, sizeof(T), pe, to); });
 }
 
@@ -64,7 +65,7 @@ template <class T>
 T g(const char* call, const T* source, int pe, cudaStream_t to) {
   T value{};
   make_call(
-      call, source, sizeof(T), pe, [&](World& w) { value = host::g(w, call, source, pe); },
+      call, to, source, sizeof(T), pe, [&](World& w) { value = host::g(w, call, source, pe); },
       [&](World& w) { return stream::load(w, &value, source, sizeof(T), pe, to); });
   return value;
 }
@@ -99,7 +100,7 @@ void strided(const char* call, bool is_get, void* dest, const void* source, ptrd
     }
   };
   const uint64_t span = dst < 1 || sst < 1 ? 0 : host::strided_bytes(is_get ? sst : dst, count, kBytes);
-  make_call(call, is_get ? source : dest, span, pe, at_once,
+  make_call(call, to, is_get ? source : dest, span, pe, at_once,
             [&](World& w) { return stream::strided(w, task, pe, to); });
 }
 
@@ -109,7 +110,7 @@ void put_signal(const char* call, void* dest, const void* source, size_t bytes, 
                 int sig_op, int pe, cudaStream_t to) {
   if (world() != nullptr && host::reported_bad_signal_op(call, sig_op)) return;
   make_call(
-      call, dest, bytes, pe,
+      call, to, dest, bytes, pe,
       [&](World& w) { host::put_signal(w, call, dest, source, bytes, sig_addr, signal, sig_op, pe); },
       [&](World& w) -> Status {
         HEDDLE_RETURN_IF_ERROR(host::check_range(w, sig_addr, sizeof *sig_addr, pe));
@@ -120,7 +121,8 @@ void put_signal(const char* call, void* dest, const void* source, size_t bytes, 
 void signal_op(const char* call, uint64_t* sig_addr, uint64_t signal, int sig_op, int pe, cudaStream_t to) {
   if (world() != nullptr && host::reported_bad_signal_op(call, sig_op)) return;
   make_call(
-      call, sig_addr, sizeof *sig_addr, pe, [&](World& w) { host::signal_op(w, call, sig_addr, signal, sig_op, pe); },
+      call, to, sig_addr, sizeof *sig_addr, pe,
+      [&](World& w) { host::signal_op(w, call, sig_addr, signal, sig_op, pe); },
       [&](World& w) { return stream::signal(w, sig_addr, signal, sig_op, pe, to); });
 }
 
@@ -159,14 +161,15 @@ void wait(const char* call, const T* ivars, size_t count, const int* status, int
   task.cmp = cmp;
   task.element = sizeof(T);
   task.is_signed = std::is_signed_v<T> ? 1 : 0;
-  make_call(call, ivars, bytes_of(count, sizeof(T)), me, at_once, [&](World& w) { return stream::wait(w, task, to); });
+  make_call(call, to, ivars, bytes_of(count, sizeof(T)), me, at_once,
+            [&](World& w) { return stream::wait(w, task, to); });
 }
 
 // ---- order and synchronisation
 
 void quiet(const char* call, cudaStream_t to) {
   Way way{};
-  World* const w = enter(call, &way);
+  World* const w = enter(call, to, &way);
   if (w == nullptr) return;
   (void)report(call, guarded([&] { return way == Way::kAtOnce ? w->quiet() : stream::quiet(*w, to); }));
 }
@@ -175,10 +178,13 @@ int barrier(const char* call, nvshmem_team_t team, bool complete, cudaStream_t t
   World* const present = world();
   if (present == nullptr) return report_no_world(call), kNoWorldCode;
   Way way{};
-  World* const w = enter(call, &way);
-  if (w == nullptr) return NVSHMEMX_ERROR_NOT_SUPPORTED;
+  World* const w = enter(call, to, &way);
+  if (w == nullptr) return way == Way::kRefuse ? NVSHMEMX_ERROR_NOT_SUPPORTED : NVSHMEMX_ERROR_INVALID_VALUE;
   const int members = nvshmem_team_n_pes(team);  // reports a team that does not exist
-  if (members < 0) return NVSHMEMX_ERROR_INVALID_VALUE;
+  if (members < 0) {
+    if (team < 0 || team >= NVSHMEM_TEAMS_MIN) return NVSHMEMX_ERROR_INVALID_VALUE;
+    return report(call, error(Code::kInvalidValue, "PE %d is not in team %d", w->my_pe(), team)).nvshmem_code();
+  }
   const auto body = [&]() -> Status {
     if (members == 1) {
       if (!complete) return Status::ok();
@@ -353,11 +359,4 @@ int nvshmemx_culibrary_init(CUlibrary library) {
 }
 int nvshmemx_culibrary_finalize(CUlibrary library) {
   return heddle::on_module(__func__, [&] { return heddle::unregister_module(library); });
-}
-
-// ---- collective launch: inline in include/nvshmemx_launch.h but for its words
-
-extern "C" __attribute__((visibility("default"))) int heddle_report_launch(const char* call, int code,
-                                                                           const char* text) {
-  return heddle::report(call, heddle::Status(static_cast<heddle::Code>(code), text)).nvshmem_code();
 }

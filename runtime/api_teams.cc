@@ -15,7 +15,15 @@ int place_in_node(const World& w, int pe) {
   return place;
 }
 
-/// The PEs of a predefined team as this PE sees it, in order; kInvalidValue for any other team.
+int place_of(const std::vector<int>& pes, int pe) {
+  for (size_t place = 0; place < pes.size(); ++place) {
+    if (pes[place] == pe) return static_cast<int>(place);
+  }
+  return -1;
+}
+
+/// The PEs of a predefined team as this PE sees it, in order; none when it is not among them. kInvalidValue for any
+/// other team.
 Status members(const World& w, nvshmem_team_t team, std::vector<int>* pes) {
   const int me = w.my_pe();
   const int my_place = place_in_node(w, me);
@@ -34,31 +42,33 @@ Status members(const World& w, nvshmem_team_t team, std::vector<int>* pes) {
       case NVSHMEMX_TEAM_SAME_MYPE_NODE:
         is_member = place_in_node(w, pe) == my_place;
         break;
+      case NVSHMEMI_TEAM_SAME_GPU:
+        is_member = w.gpus().leader_of(pe) == w.gpus().leader_of(me);
+        break;
+      case NVSHMEMI_TEAM_GPU_LEADERS:
+        is_member = w.gpus().leader_of(pe) == pe;
+        break;
       case NVSHMEM_TEAM_MC_SHARED:
         is_member = pe == me;  // nobody shares a multicast object
         break;
       default:
         return error(Code::kInvalidValue,
                      "team %d does not exist; there are NVSHMEM_TEAM_WORLD (0), NVSHMEM_TEAM_SHARED (1), "
-                     "NVSHMEMX_TEAM_NODE (2), NVSHMEMX_TEAM_SAME_MYPE_NODE (3) and NVSHMEM_TEAM_MC_SHARED (6)",
+                     "NVSHMEMX_TEAM_NODE (2), NVSHMEMX_TEAM_SAME_MYPE_NODE (3), NVSHMEMI_TEAM_SAME_GPU (4), "
+                     "NVSHMEMI_TEAM_GPU_LEADERS (5) and NVSHMEM_TEAM_MC_SHARED (6)",
                      team);
     }
     if (is_member) pes->push_back(pe);
   }
+  if (place_of(*pes, me) < 0) pes->clear();
   return Status::ok();
 }
 
-int place_of(const std::vector<int>& pes, int pe) {
-  for (size_t place = 0; place < pes.size(); ++place) {
-    if (pes[place] == pe) return static_cast<int>(place);
-  }
-  return -1;
-}
-
-/// The members of `team`; false for NVSHMEM_TEAM_INVALID, and, reported, for teams that do not exist.
+/// The members of `team`; false for NVSHMEM_TEAM_INVALID, for teams without this PE, and, reported, for teams that do
+/// not exist.
 bool look_up(const World& w, const char* call, nvshmem_team_t team, std::vector<int>* pes) {
   if (team == NVSHMEM_TEAM_INVALID) return false;
-  return report(call, guarded([&] { return members(w, team, pes); })).is_ok();
+  return report(call, guarded([&] { return members(w, team, pes); })).is_ok() && !pes->empty();
 }
 
 int synchronise(const char* call, nvshmem_team_t team, bool complete) {
@@ -66,7 +76,9 @@ int synchronise(const char* call, nvshmem_team_t team, bool complete) {
   if (w == nullptr) return report_no_world(call), kNoWorldCode;
   std::vector<int> pes;
   Status status = guarded([&] { return members(*w, team, &pes); });
-  if (status.is_ok() && pes.size() == 1) {
+  if (status.is_ok() && pes.empty()) {
+    status = error(Code::kInvalidValue, "PE %d is not in team %d, so it cannot synchronise with it", w->my_pe(), team);
+  } else if (status.is_ok() && pes.size() == 1) {
     status = complete ? w->quiet() : Status::ok();  // nobody to wait for
   } else if (status.is_ok() && static_cast<int>(pes.size()) == w->n_pes()) {
     const std::lock_guard<std::mutex> lock(collective_mutex());

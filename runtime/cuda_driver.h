@@ -8,7 +8,8 @@
 
 #include "runtime/status.h"
 
-/// The driver's functions that the library calls, without their "cu": required ones, in every driver from CUDA 12.0 on.
+/// The driver's functions that the library calls, without their "cu": required ones, in every driver from CUDA 12.0 on,
+/// in the form that they had then. So DeviceGetUuid is cuDeviceGetUuid_v2, which names the instance in MIG mode.
 #define HEDDLE_DRIVER_FUNCTIONS(X) \
   X(Init)                          \
   X(DriverGetVersion)              \
@@ -23,6 +24,7 @@
   X(DeviceGetP2PAttribute)         \
   X(DevicePrimaryCtxRetain)        \
   X(DevicePrimaryCtxRelease)       \
+  X(DevicePrimaryCtxGetState)      \
   X(CtxGetCurrent)                 \
   X(CtxPushCurrent)                \
   X(CtxPopCurrent)                 \
@@ -52,6 +54,7 @@
   X(StreamCreate)                  \
   X(StreamDestroy)                 \
   X(StreamSynchronize)             \
+  X(StreamGetCtx)                  \
   X(StreamIsCapturing)             \
   X(StreamWaitEvent)               \
   X(StreamWriteValue32)            \

@@ -8,6 +8,7 @@
 #ifdef HEDDLE_HAVE_CUDA
 #include <strings.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -51,7 +52,10 @@ Status device_failure(const device::DeviceErrorRecord& record) {
       return error(Code::kInvalidValue, "%s: address 0x%" PRIx64 " is not aligned to %" PRIu64 " bytes", call,
                    record.address, record.bytes);
     case DeviceError::kNotInitialized:
-      return error(Code::kNotInitialized, "%s: called outside init and finalize", call);
+      return error(Code::kNotInitialized,
+                   "%s: called outside init and finalize, or on another GPU than the symmetric heap's (see "
+                   "NVSHMEM_DEBUG=INFO, and call cudaSetDevice before launching)",
+                   call);
     case DeviceError::kBadCompare:
       return error(Code::kInvalidValue, "%s: comparison %d is none of NVSHMEM_CMP_EQ (0) to NVSHMEM_CMP_GE (5)", call,
                    static_cast<int>(record.bytes));
@@ -108,6 +112,7 @@ class GpuSide final : public DeviceSide {
     // Failures are dropped: this is teardown.
     if (stream_ != nullptr) (void)driver_.StreamDestroy(stream_);
     if (slots_ != 0) (void)driver_.MemFree(slots_);
+    if (teams_ != 0) (void)driver_.MemFree(teams_);
     if (words_ != nullptr) (void)driver_.MemFreeHost(words_);
   }
 
@@ -166,26 +171,37 @@ class GpuSide final : public DeviceSide {
     device::store_release(&words_->poison, word);
   }  // kernels acquire nothing by it
 
-  void warn_of(const std::vector<PeerIdentity>& identities, int my_pe) const override {
-    std::string sharers;
-    bool first = true;  // of the PEs on this GPU
-    const PeerIdentity& mine = identities[static_cast<size_t>(my_pe)];
+  void warn_of(const std::vector<PeerIdentity>& identities, const GpuSharing& sharing, int my_pe) const override {
+    const std::vector<int> sharers = sharing.sharers_of(my_pe);
     for (size_t pe = 0; pe < identities.size(); ++pe) {
-      if (static_cast<int>(pe) == my_pe) continue;
-      if (std::memcmp(identities[pe].gpu_uuid, mine.gpu_uuid, sizeof mine.gpu_uuid) == 0) {
-        first = first && static_cast<int>(pe) > my_pe;
-        sharers += format("%sPE %zu", sharers.empty() ? "" : ", ", pe);
-      } else if (!gpu_.has_native_atomics(identities[pe])) {
-        log(LogLevel::kWarn,
-            "atomics on PE %zu's memory are not atomic against its own: %s has no native atomics there", pe,
-            gpu_.name().c_str());
-      }
+      const bool shares = std::find(sharers.begin(), sharers.end(), static_cast<int>(pe)) != sharers.end();
+      if (shares || gpu_.has_native_atomics(identities[pe])) continue;
+      log(LogLevel::kWarn, "atomics on PE %zu's memory are not atomic against its own: %s has no native atomics there",
+          pe, gpu_.name().c_str());
     }
-    if (sharers.empty() || !first) return;
-    log(LogLevel::kWarn,
-        "PE %d shares %s with %s: their kernels take turns unless CUDA MPS runs, and kernels that wait for each other "
-        "are slow",
-        my_pe, gpu_.name().c_str(), sharers.c_str());
+    if (sharers.size() == 1 || sharers[0] != my_pe) return;
+    const bool has_mps = sharing.has_mps(my_pe);
+    log(has_mps ? LogLevel::kInfo : LogLevel::kWarn, "%s",
+        sharing_text(sharers, has_mps, gpu_.name(), gpu_.unused_by(identities)).c_str());
+  }
+
+  Status learn_teams(const GpuSharing& sharing, int my_pe) override {
+    if (sharing.mode() == SharingMode::kNone) return Status::ok();  // kernels know what follows
+    std::vector<int32_t> pes;
+    for (const int pe : sharing.sharers_of(my_pe)) pes.push_back(pe);
+    state_.same_gpu_n_pes = static_cast<uint32_t>(pes.size());
+    const std::vector<int> leaders = sharing.leaders();
+    if (sharing.leader_of(my_pe) == my_pe) {
+      pes.insert(pes.end(), leaders.begin(), leaders.end());
+      state_.gpu_leaders_n_pes = static_cast<uint32_t>(leaders.size());
+    }
+    const ContextScope scope(gpu_);
+    const RelaxedCapture relaxed(gpu_);
+    const size_t bytes = pes.size() * sizeof pes[0];
+    const CUresult result = driver_.MemAlloc(&teams_, bytes);
+    if (result != CUDA_SUCCESS) return cuda_error(driver_, result, "cuMemAlloc", "%zu bytes for teams of GPUs", bytes);
+    state_.gpu_teams = reinterpret_cast<const int32_t*>(teams_);
+    return copy_to_device(gpu_, stream_, teams_, pes.data(), bytes, "the teams of GPUs");
   }
 
   void look() override {
@@ -236,6 +252,7 @@ class GpuSide final : public DeviceSide {
   SharedWords* words_ = nullptr;
   CUstream stream_ = nullptr;
   CUdeviceptr slots_ = 0;
+  CUdeviceptr teams_ = 0;  // members of the teams of GPUs, when any is shared
   device::DeviceState state_{};
   bool published_ = false;
   int turns_[device::kFailedGrids] = {};  // of the watch, since a grid is seen as failed

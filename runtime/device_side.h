@@ -8,6 +8,7 @@
 
 #include "device/state.h"
 #include "runtime/fabric/fabric.h"
+#include "runtime/gpu_sharing.h"
 #include "runtime/settings.h"
 #include "runtime/status.h"
 
@@ -33,7 +34,9 @@ class DeviceSide {
   /// Kernels' waits end from now on: `word` is 1 + the lost PE. Any thread.
   virtual void poison(uint32_t word) = 0;
   /// Warnings about the other PEs' GPUs: shared ones, and those without native atomics.
-  virtual void warn_of(const std::vector<PeerIdentity>& identities, int my_pe) const = 0;
+  virtual void warn_of(const std::vector<PeerIdentity>& identities, const GpuSharing& sharing, int my_pe) const = 0;
+  /// Gives kernels the teams of PEs that share GPUs, with the next publish(). Once.
+  virtual Status learn_teams(const GpuSharing& sharing, int my_pe) = 0;
   /// Reports what kernels have recorded since, at once; the watch does so within 20 ms anyway.
   virtual void look() = 0;
 };

@@ -66,6 +66,34 @@ int give_units(Registry& all, Gpu& gpu) {
   return failure;
 }
 
+/// Reports what kernels of translation units have recorded on GPUs where there is no heap, as far as the program has
+/// used them: they lack a state there. The receivers are the only way to the units' memory.
+void report_elsewhere(const Registry& all, const Gpu& gpu) {
+  const cuda::Driver& driver = gpu.driver();
+  int count = 0;
+  if (all.units.empty() || driver.DeviceGetCount(&count) != CUDA_SUCCESS) return;
+  const device::DeviceState none{};
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    CUcontext context = nullptr, popped = nullptr;
+    unsigned flags = 0;
+    int is_active = 0;
+    if (driver.DeviceGet(&device, ordinal) != CUDA_SUCCESS || device == gpu.device() ||
+        driver.DevicePrimaryCtxGetState(device, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
+        driver.DevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
+      continue;
+    }
+    if (driver.CtxPushCurrent(context) == CUDA_SUCCESS) {
+      for (const Unit& unit : all.units) {
+        device::DeviceErrorRecord stray{};
+        if (unit.receiver(&none, sizeof none, &stray) == 0) report_stray(stray);
+      }
+      (void)driver.CtxPopCurrent(&popped);
+    }
+    (void)driver.DevicePrimaryCtxRelease(device);
+  }
+}
+
 /// A stream of its own, so that the copy waits for nobody's kernels. `record`: where the module's kernels have recorded
 /// failures while they had no state, 0: nowhere.
 Status give_module(const Gpu& gpu, const Module& module, const device::DeviceState& state, CUdeviceptr record = 0) {
@@ -158,6 +186,7 @@ void withdraw_state() {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (all.gpu == nullptr) return;
+  report_elsewhere(all, *all.gpu);
   all.state = {};
   give_all(all, *all.gpu);
   all.gpu = nullptr;
@@ -181,6 +210,7 @@ Status register_module(void* module) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (all.gpu == nullptr) return no_state();
+  HEDDLE_RETURN_IF_ERROR(check_current(*all.gpu));  // a module is the current context's
   return add_module(all, module, "cuModuleGetGlobal", [&](const char* name, CUdeviceptr* address, size_t* bytes) {
     return all.gpu->driver().ModuleGetGlobal(address, bytes, static_cast<CUmodule>(module), name);
   });

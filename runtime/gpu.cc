@@ -1,10 +1,18 @@
 #include "runtime/gpu.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "runtime/gpu_sharing.h"
 #include "runtime/log.h"
 
 namespace heddle {
+namespace {
+
+/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED by its number: toolkits before 12.4 and older drivers do not know it.
+constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+
+}  // namespace
 
 Status choose_gpu(int asked, int current, int local_rank, int visible, GpuChoice* choice) {
   if (visible < 1) return error(Code::kNotSupported, "no GPU is visible to this process");
@@ -92,6 +100,9 @@ Status Gpu::read(int visible) {
   if (result != CUDA_SUCCESS) return cuda_error(driver_, result, "cuDeviceGetName", "device %d", device_);
   name_ = format("GPU %d (%s)", static_cast<int>(device_), name);
   is_mig_ = std::strstr(name, " MIG ") != nullptr;
+  int mps = 0;
+  const bool tells = driver_.DeviceGetAttribute(&mps, kMpsEnabled, device_) == CUDA_SUCCESS;
+  has_mps_ = tells ? mps != 0 : finds_mps_daemon();
   capability_ = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
                 attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   writes_words_ = attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
@@ -122,6 +133,20 @@ void Gpu::describe(PeerIdentity* identity) const {
   std::memcpy(identity->gpu_uuid, uuid_, sizeof identity->gpu_uuid);
   identity->gpu_capability = static_cast<uint16_t>(capability_);
   identity->gpu_is_mig = is_mig_ ? 1 : 0;
+  identity->gpu_has_mps = has_mps_ ? 1 : 0;
+  identity->gpu_mps_percentage = static_cast<uint16_t>(mps_percentage());
+}
+
+std::vector<std::string> Gpu::unused_by(const std::vector<PeerIdentity>& peers) const {
+  std::vector<std::string> unused;
+  for (const Visible& one : visible_) {
+    const bool used = std::any_of(peers.begin(), peers.end(), [&](const PeerIdentity& peer) {
+      return std::memcmp(one.uuid, peer.gpu_uuid, sizeof one.uuid) == 0;
+    });
+    if (!used)
+      unused.push_back(format("GPU %d (%s)", static_cast<int>(one.device), uuid_text(one.uuid, false).c_str()));
+  }
+  return unused;
 }
 
 const Gpu::Visible* Gpu::find(const PeerIdentity& peer) const {
@@ -165,6 +190,31 @@ bool Gpu::has_native_atomics(const PeerIdentity& peer) const {
   return driver_.DeviceGetP2PAttribute(&has, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, device_, there->device) ==
              CUDA_SUCCESS &&
          has != 0;
+}
+
+Status check_stream(const Gpu& gpu, CUstream stream) {
+  const cuda::Driver& driver = gpu.driver();
+  const bool is_default = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  CUcontext context = nullptr;
+  const CUresult found = is_default ? driver.CtxGetCurrent(&context) : driver.StreamGetCtx(stream, &context);
+  // A failure is for the call that uses the stream to say.
+  if (found != CUDA_SUCCESS || context == nullptr || context == gpu.context()) return Status::ok();
+  // Another context of the same GPU sees the same memory.
+  CUdevice device = -1;
+  CUcontext popped = nullptr;
+  if (driver.CtxPushCurrent(context) != CUDA_SUCCESS) return Status::ok();
+  const CUresult asked = driver.CtxGetDevice(&device);
+  (void)driver.CtxPopCurrent(&popped);
+  if (asked != CUDA_SUCCESS || device == gpu.device()) return Status::ok();
+  const std::string what =
+      is_default ? "the current device of this thread" : format("the device of stream %p", static_cast<void*>(stream));
+  return error(
+      Code::kInvalidValue,
+      "%s is GPU %d, but the symmetric heap and what kernels know of it are on %s: kernels and streams that use "
+      "them must be of that GPU. Call cudaSetDevice(%d) before making streams and launching, or choose GPU %d "
+      "by cudaSetDevice before nvshmem_init",
+      what.c_str(), static_cast<int>(device), gpu.name().c_str(), static_cast<int>(gpu.device()),
+      static_cast<int>(device));
 }
 
 ContextScope::ContextScope(const Gpu& gpu) : driver_(gpu.driver()) {

@@ -47,6 +47,10 @@ class Gpu {
   Reach reach(const PeerIdentity& peer) const;
   /// Whether atomics on that memory are the memory's own.
   bool has_native_atomics(const PeerIdentity& peer) const;
+  /// The visible GPUs that none of `peers` has, as "GPU 1 (GPU-...)".
+  std::vector<std::string> unused_by(const std::vector<PeerIdentity>& peers) const;
+  /// Whether CUDA MPS serves the contexts of this process here.
+  bool has_mps() const { return has_mps_; }
 
   int attribute(CUdevice_attribute attribute) const;  ///< 0 when the driver does not know it
   /// Whether streams can write words of 4 and 8 bytes (cuStreamWriteValue).
@@ -69,12 +73,20 @@ class Gpu {
   unsigned char uuid_[16] = {};
   bool is_mig_ = false;
   bool writes_words_ = false;
+  bool has_mps_ = false;
   int capability_ = 0;
   std::vector<Visible> visible_;
 };
 
 /// Whether the library's `peer` fabric can use the device: nothing but attributes is asked.
 Status check_gpu(const cuda::Driver& driver, CUdevice device);
+
+/// Whether work on `stream` is work of `gpu`; for the default streams (nullptr, legacy, per thread) the calling
+/// thread's current context decides, and without one the GPU is meant. kInvalidValue that names both GPUs when it is
+/// not.
+Status check_stream(const Gpu& gpu, CUstream stream);
+/// The same for the calling thread's current context.
+inline Status check_current(const Gpu& gpu) { return check_stream(gpu, nullptr); }
 
 /// While it lives, the GPU's primary context is the calling thread's current one.
 class ContextScope {

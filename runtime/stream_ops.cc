@@ -146,6 +146,11 @@ Way way_of(World& world) {
   return cuda::get_driver(&driver).is_ok() ? Way::kRefuse : Way::kAtOnce;
 }
 
+Status check(World& world, Stream stream) {
+  const Gpu* const gpu = world.fabric().gpu();
+  return gpu == nullptr ? Status::ok() : check_stream(*gpu, stream);
+}
+
 Status put(World& world, void* destination, const void* source, size_t bytes, int pe, Stream stream) {
   if (bytes == 0) return Status::ok();
   void* const to = remote(world, destination, pe);
@@ -259,6 +264,7 @@ Status barrier(World& world, bool complete, Stream stream) {
 
 // Without CUDA there is no stream with work in it, and no fabric with a GPU: nothing below way_of is ever called.
 Way way_of(World&) { return Way::kAtOnce; }
+Status check(World&, Stream) { return Status::ok(); }
 Status put(World& world, void*, const void*, size_t, int, Stream) { return refusal(world); }
 Status get(World& world, void*, const void*, size_t, int, Stream) { return refusal(world); }
 Status store(World& world, void*, const void*, size_t, int, Stream) { return refusal(world); }

@@ -20,6 +20,9 @@ enum class Way { kEnqueue, kAtOnce, kRefuse };
 Way way_of(World& world);
 /// The status of a call that is refused.
 Status refusal(World& world);
+/// kInvalidValue when `stream`, or for the default streams the current context, is of another GPU than the heap. On
+/// worlds without a GPU there is nothing to compare.
+Status check(World& world, Stream stream);
 
 // Symmetric ranges have been checked; `pe` is in range. None waits, but where said.
 

@@ -17,7 +17,7 @@ namespace heddle {
 namespace {
 
 constexpr uint32_t kRecordMagic = 0x48454431;  // "HED1"
-constexpr uint32_t kRecordVersion = 2;
+constexpr uint32_t kRecordVersion = 3;
 constexpr uint32_t kSpins = 4000;       // some 50 us; then other PEs may need the core
 constexpr uint32_t kCrowdedSpins = 64;  // more PEs than cores: they surely do
 
@@ -284,11 +284,13 @@ Status World::join_steps() {
       control_handles.push_back(record.control_endpoint);
       identities.push_back(record.identity);
     }
+    gpus_ = GpuSharing(identities);
     HEDDLE_RETURN_IF_ERROR(heap_->import_peers(handles, deadline));
     if (control_heap_ != nullptr) {
       HEDDLE_RETURN_IF_ERROR(control_heap_->import_peers(control_handles, deadline));
       sync_view_ = control_heap_->view();
-      device_->warn_of(identities, me);
+      device_->warn_of(identities, gpus_, me);
+      HEDDLE_RETURN_IF_ERROR(device_->learn_teams(gpus_, me));
     }
     return refresh_views();
   };

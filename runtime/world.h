@@ -15,6 +15,7 @@
 #include "runtime/control.h"
 #include "runtime/device_side.h"
 #include "runtime/fabric/fabric.h"
+#include "runtime/gpu_sharing.h"
 #include "runtime/settings.h"
 #include "runtime/wait.h"
 
@@ -47,6 +48,9 @@ class World {
   int n_pes() const { return view_.n_pes; }
   /// Launcher's node index of a PE, as proven by the shared heap.
   int node_of(int pe) const { return nodes_[static_cast<size_t>(pe)]; }
+
+  /// Which PEs share GPUs.
+  const GpuSharing& gpus() const { return gpus_; }
 
   /// For host code: `direct` says that host code may load and store in every PE's heap.
   const device::HeapView& view() const { return view_; }
@@ -118,6 +122,7 @@ class World {
   WaitContext wait_context_;
 
   std::vector<int> nodes_;
+  GpuSharing gpus_;
   SetupTimes times_;
   bool finalized_ = false;
 };

@@ -85,7 +85,9 @@ struct PeerIdentity {
   uint16_t gpu_capability;      ///< compute capability, 10 * major + minor; 0: no GPU
   uint8_t gpu_is_mig;           ///< 1: gpu_uuid names a MIG instance
   uint8_t gpu_keeps_to_itself;  ///< 1: NVSHMEM_DISABLE_P2P is set
-  unsigned char gpu_uuid[16];   ///< zero: no GPU
+  unsigned char gpu_uuid[16];   ///< of the GPU or, in MIG mode, of the instance; zero: no GPU
+  uint16_t gpu_has_mps;         ///< 1: CUDA MPS serves this process on the GPU
+  uint16_t gpu_mps_percentage;  ///< CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; 0: unset
 };
 
 enum class SignalOp : int { kSet = 9, kAdd = 10 };  // NVSHMEM_SIGNAL_SET, NVSHMEM_SIGNAL_ADD

@@ -171,10 +171,13 @@ void test_teams() {
   that(nvshmem_team_my_pe(NVSHMEM_TEAM_WORLD) == me && nvshmem_team_n_pes(NVSHMEM_TEAM_WORLD) == n, "team WORLD");
   that(nvshmem_team_my_pe(NVSHMEM_TEAM_INVALID) == -1 && nvshmem_team_n_pes(NVSHMEM_TEAM_INVALID) == -1,
        "team INVALID");
+  that(nvshmem_team_n_pes(NVSHMEMI_TEAM_SAME_GPU) == 1 && nvshmem_team_n_pes(NVSHMEMI_TEAM_GPU_LEADERS) == n,
+       "teams of GPUs, as PEs without one are alone");
   that(nvshmem_team_n_pes(NVSHMEM_TEAM_MC_SHARED) == 1 && nvshmem_team_my_pe(NVSHMEM_TEAM_MC_SHARED) == 0,
        "team MC_SHARED");
   for (nvshmem_team_t team : {nvshmem_team_t{NVSHMEM_TEAM_SHARED}, nvshmem_team_t{NVSHMEMX_TEAM_NODE},
-                              nvshmem_team_t{NVSHMEMX_TEAM_SAME_MYPE_NODE}}) {
+                              nvshmem_team_t{NVSHMEMX_TEAM_SAME_MYPE_NODE}, nvshmem_team_t{NVSHMEMI_TEAM_SAME_GPU},
+                              nvshmem_team_t{NVSHMEMI_TEAM_GPU_LEADERS}}) {
     const int mine = nvshmem_team_my_pe(team), size = nvshmem_team_n_pes(team);
     that(mine >= 0 && mine < size && size <= n, "place in team " + std::to_string(team));
     that(nvshmem_team_translate_pe(team, mine, NVSHMEM_TEAM_WORLD) == me, "translation to the world");

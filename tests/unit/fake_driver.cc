@@ -204,6 +204,10 @@ FakeCuda::FakeCuda() {
     return CUDA_SUCCESS;
   };
   d.DeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
+    if (attribute == static_cast<CUdevice_attribute>(133)) {  // CU_DEVICE_ATTRIBUTE_MPS_ENABLED
+      *value = the().traits.mps ? 1 : 0;
+      return the().traits.knows_mps ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
     switch (attribute) {
       case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         *value = the().traits.vmm ? 1 : 0;
@@ -225,8 +229,9 @@ FakeCuda::FakeCuda() {
     }
     return CUDA_SUCCESS;
   };
-  d.DeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
-    return *can = the().traits.peer_access ? 1 : 0, CUDA_SUCCESS;
+  d.DeviceCanAccessPeer = [](int* can, CUdevice from, CUdevice to) {
+    // No device is a peer of itself.
+    return *can = the().traits.peer_access && from != to ? 1 : 0, the().check_free("DeviceCanAccessPeer");
   };
   d.DeviceGetP2PAttribute = [](int* value, CUdevice_P2PAttribute, CUdevice, CUdevice) {
     return *value = the().traits.native_atomics ? 1 : 0, CUDA_SUCCESS;
@@ -241,6 +246,12 @@ FakeCuda::FakeCuda() {
   d.DevicePrimaryCtxRelease = [](CUdevice device) {
     const std::lock_guard<std::mutex> lock(the().mutex_);
     return --the().contexts_[device].retained < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  };
+  d.DevicePrimaryCtxGetState = [](CUdevice device, unsigned* flags, int* active) {
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    *flags = 0;
+    *active = the().contexts_[device].retained > 0 ? 1 : 0;
+    return CUDA_SUCCESS;
   };
   d.CtxGetCurrent = [](CUcontext* context) {
     *context = stack().empty() ? nullptr : reinterpret_cast<CUcontext>(stack().back());
@@ -459,7 +470,9 @@ FakeCuda::FakeCuda() {
   d.StreamCreate = [](CUstream* stream, unsigned flags) {
     if (const CUresult r = the().check("StreamCreate"); r != CUDA_SUCCESS) return r;
     if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-    *stream = reinterpret_cast<CUstream>(new Stream);
+    auto* const fresh = new Stream;
+    fresh->context = stack().back();
+    *stream = reinterpret_cast<CUstream>(fresh);
     const std::lock_guard<std::mutex> lock(the().mutex_);
     the().streams_.insert(*stream);
     return CUDA_SUCCESS;
@@ -477,6 +490,9 @@ FakeCuda::FakeCuda() {
     if (spoils_own_capture() || of(stream).spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     of(stream).drain();
     return CUDA_SUCCESS;
+  };
+  d.StreamGetCtx = [](CUstream stream, CUcontext* context) {
+    return *context = reinterpret_cast<CUcontext>(of(stream).context), the().check_free("StreamGetCtx");
   };
   d.StreamIsCapturing = [](CUstream stream, CUstreamCaptureStatus* status) {
     *status = of(stream).is_captured() ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;

@@ -41,6 +41,8 @@ class FakeCuda {
     bool stream_writes = true;
     bool batches = true;  // of copies
     int max_pitch = INT32_MAX;
+    bool knows_mps = true;  // the attribute that tells of MPS
+    bool mps = false;
     std::string name = "Fake H200";
     uint64_t free_bytes = uint64_t{1} << 30;
     std::map<std::string, CUresult> failures;  // by function, without "cu"
@@ -128,6 +130,7 @@ class FakeCuda {
     bool busy = false, stop = false;
     bool captured = false, invalidated = false;
     Graph graph;
+    Context* context = nullptr;
     std::thread thread;
 
     Stream() {

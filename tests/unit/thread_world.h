@@ -86,8 +86,9 @@ inline Settings test_settings(std::vector<std::string> more = {}) {
 }
 
 /// Runs `body` as every PE of a job of `n_pes` threads, between join and finalize. The statuses of join, body and
-/// finalize, by PE: the first that failed.
-inline std::vector<Status> run_world(int n_pes, const Settings& settings, const std::function<Status(World&)>& body) {
+/// finalize, by PE: the first that failed. `gpus`: what each PE asks for as cuda_device_id; by default nothing.
+inline std::vector<Status> run_world(int n_pes, const Settings& settings, const std::function<Status(World&)>& body,
+                                     const std::vector<int>& gpus = {}) {
   ThreadJob job(n_pes);
   std::vector<Status> statuses(static_cast<size_t>(n_pes));
   std::vector<std::thread> threads;
@@ -95,7 +96,8 @@ inline std::vector<Status> run_world(int n_pes, const Settings& settings, const 
     threads.emplace_back([&, pe] {
       std::unique_ptr<World> world;
       Status& status = statuses[static_cast<size_t>(pe)];
-      status = World::join(settings, std::make_unique<ThreadBootstrap>(job, pe), &world);
+      const int gpu = gpus.empty() ? -1 : gpus[static_cast<size_t>(pe)];
+      status = World::join(settings, std::make_unique<ThreadBootstrap>(job, pe), &world, gpu);
       if (!status.is_ok()) return;
       status = body(*world);
       const Status finalized = world->finalize();
