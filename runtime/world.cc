@@ -264,6 +264,7 @@ Status World::join_steps() {
   times_.exchange = watch.lap();
 
   std::vector<ControlPeer> peers;
+  peers.reserve(records.size());
   for (const Record& record : records) peers.push_back({record.identity, record.address});
   HEDDLE_RETURN_IF_ERROR(control_->connect(peers, records[0].token, deadline));
   times_.connect = watch.lap();

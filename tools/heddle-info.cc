@@ -18,8 +18,6 @@
 #include "runtime/settings.h"
 #include "tools/topology.h"
 
-extern char** environ;
-
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -77,7 +75,7 @@ Json gather() {
 
   const heddle::Topology topology = heddle::read_topology();
   Json gpus = Json::array();
-  for (const heddle::Gpu& gpu : topology.gpus) {
+  for (const heddle::PciGpu& gpu : topology.gpus) {
     gpus.push_back({{"bus_id", gpu.bus_id}, {"name", gpu.name}, {"numa_node", gpu.numa_node}});
   }
   report["topology"] = {{"known", topology.known},     {"packages", topology.packages},     {"cores", topology.cores},

@@ -15,8 +15,6 @@
 
 #include "runtime/owned.h"
 
-extern char** environ;
-
 namespace heddle_tools {
 namespace {
 

@@ -124,13 +124,13 @@ void FakeCuda::run(const std::string& name, const std::vector<char>& bytes, cons
 }
 
 CUresult FakeCuda::launch(Kernel& kernel, CUstream stream, void** parameters) {
-  static const std::map<std::string, size_t> sizes = {
+  static const std::map<std::string, size_t> kSizes = {
       {"heddle_store", sizeof(StoreTask)},     {"heddle_copy_units", sizeof(CopyTask)},
       {"heddle_copy", sizeof(CopyTask)},       {"heddle_signal", sizeof(CopyTask)},
       {"heddle_strided", sizeof(StridedTask)}, {"heddle_atomic", sizeof(AtomicTask)},
       {"heddle_wait", sizeof(WaitTask)},       {"heddle_barrier", 0},
   };
-  const size_t size = sizes.at(kernel.name);
+  const size_t size = kSizes.at(kernel.name);
   std::vector<char> task(size);
   if (size > 0) std::memcpy(task.data(), parameters[0], size);
   {
@@ -373,7 +373,7 @@ FakeCuda::FakeCuda() {
       mapping = the().mappings_.erase(mapping);
     }
     if (sum != bytes) return CUDA_ERROR_INVALID_VALUE;  // whole mappings only
-    mmap(pointer(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void)mmap(pointer(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return CUDA_SUCCESS;
   };
   d.MemAlloc = [](CUdeviceptr* at, size_t bytes) {

@@ -1,4 +1,4 @@
-// Data operations: one body for every fabric. A new fabric adds a line to `makers`.
+// Data operations: one body for every fabric. A new fabric adds a line to `kMakers`.
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -28,7 +28,7 @@ std::unique_ptr<Fabric> with_faults(std::unique_ptr<Courier> courier, int pe, co
   return std::make_unique<FaultFabric>(make_host_fabric(std::move(courier)), std::move(plan));
 }
 
-const std::map<std::string, FabricMaker> makers = {
+const std::map<std::string, FabricMaker> kMakers = {
     {"host", [](std::unique_ptr<Courier> courier, int) { return make_host_fabric(std::move(courier)); }},
     {"host+fault", [](std::unique_ptr<Courier> courier, int pe) { return with_faults(std::move(courier), pe, ""); }},
     {"host+reorder", [](std::unique_ptr<Courier> courier,
@@ -59,7 +59,7 @@ uint64_t fetch(Fabric& fabric, AtomicType type, EndpointId id, uint64_t offset) 
 TEST_CASE("data operations") {
   const auto kind = GENERATE(from_range(std::vector<std::string>{"host", "host+fault", "host+reorder"}));
   CAPTURE(kind);
-  FabricGroup group(kPes, kBytes, makers.at(kind));
+  FabricGroup group(kPes, kBytes, kMakers.at(kind));
 
   SECTION("put and get, every PE to every PE") {
     group.run([&](TestPe& pe) {
