@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/state.h"
@@ -103,7 +104,7 @@ class FakeCuda {
     const std::lock_guard<std::mutex> lock(s.mutex);
     s.captured = false;
     own_capture() = nullptr;
-    *graph = std::move(s.graph);
+    *graph = std::exchange(s.graph, {});
     return !s.invalidated;
   }
   static void launch(CUstream stream, const Graph& graph) {
