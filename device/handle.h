@@ -1,9 +1,16 @@
-// From a symmetric address to an endpoint handle or a peer's address: one multiply-add, no table.
+// From a symmetric address to an endpoint handle or a peer's address: one multiply-add where the heaps lie at one
+// stride, else one look into a table of distances.
 #pragma once
 
 #include "device/config.h"
 
 namespace heddle::device {
+
+/// Values of HeapView::direct.
+constexpr uint32_t kNotMapped = 0;  ///< some PE's heap is not mapped
+constexpr uint32_t kByStride = 1;   ///< every PE's heap is mapped, at one stride
+constexpr uint32_t kByTable = 2;    ///< every PE's heap is mapped, wherever it happened to be (HeapView::distances)
+constexpr int kMostByTable = 64;    ///< PEs that the table has room for
 
 /// All that translation needs; one per process on the host, one per translation unit in constant memory of kernels.
 struct HeapView {
@@ -13,7 +20,10 @@ struct HeapView {
   int32_t my_pe = 0;
   int32_t n_pes = 0;     ///< 0 while there is no world: every PE is then out of range
   uint32_t id_base = 0;  ///< endpoint id of PE 0; PE p's is id_base + p
-  uint32_t direct = 0;   ///< 1 when every PE's heap is mapped at its stride
+  uint32_t direct = kNotMapped;
+  /// kByTable: from my_heap to each PE's heap, in bytes. Inside and not behind a pointer, because kernels then find it
+  /// in constant memory, where it costs no registers.
+  int64_t distances[kMostByTable] = {};
 };
 
 /// The view's extent, which another host thread may be changing by nvshmem_malloc.
@@ -44,7 +54,9 @@ HEDDLE_HD HEDDLE_INLINE bool is_pe(const HeapView& view, int pe) {
 /// The address at which this process sees `address` of `pe`. Needs view.direct, a PE in range and a symmetric address.
 template <class T>
 HEDDLE_HD HEDDLE_INLINE T* translate(const HeapView& view, T* address, int pe) {
-  const int64_t distance = static_cast<int64_t>(pe - view.my_pe) * view.stride;
+  const int64_t distance = HEDDLE_UNLIKELY(view.direct == kByTable)
+                               ? view.distances[pe]
+                               : static_cast<int64_t>(pe - view.my_pe) * view.stride;
   return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(address) + static_cast<uintptr_t>(distance));
 }
 

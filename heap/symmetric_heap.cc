@@ -41,10 +41,13 @@ Status judge(const std::vector<HeapCall>& calls, const char* what, uint64_t Heap
 }  // namespace
 
 SymmetricHeap::~SymmetricHeap() {
-  // Statuses are dropped: this is teardown, and what was never made cannot be destroyed.
+  // Statuses are dropped: this is teardown, and what was never made cannot be destroyed. Imports go first: owners may
+  // be waiting for that (MappedFabric::destroy).
+  const auto own = static_cast<size_t>(shape_.my_pe);
   for (size_t pe = 0; pe < made_.size(); ++pe) {
-    if (made_[pe]) (void)fabric_.destroy(ids_.base + static_cast<EndpointId>(pe));
+    if (made_[pe] && pe != own) (void)fabric_.destroy(ids_.base + static_cast<EndpointId>(pe));
   }
+  if (own < made_.size() && made_[own]) (void)fabric_.destroy(ids_.base + static_cast<EndpointId>(own));
   for (const auto& [offset, memory] : memory_) (void)fabric_.release(memory);
   if (ids_.count > 0) (void)fabric_.release_ids(ids_);
 }
@@ -66,11 +69,21 @@ Status SymmetricHeap::open(const Shape& shape, Deadline deadline, EndpointHandle
     return error(Code::kInvalidValue, "NVSHMEM_CUMEM_GRANULARITY=%s is no multiple of the %s fabric's alignment of %s",
                  size_text(shape.chunk).c_str(), fabric_.name(), size_text(limits.bind_alignment).c_str());
   }
-  constexpr uint64_t kHugePage = uint64_t{2} << 20;
-  HEDDLE_RETURN_IF_ERROR(AddressSpace::reserve(fabric_, count, shape.limit, kHugePage, &space_));
+  whole_ = fabric_.capabilities().whole_endpoints;
+  if (whole_ && shape.n_pes > device::kMostByTable) {
+    return error(Code::kNotSupported,
+                 "a heap by cudaMalloc is for at most %d PEs, this job has %d; unset NVSHMEM_DISABLE_CUDA_VMM, or set "
+                 "HEDDLE_FABRIC=host on all PEs",
+                 device::kMostByTable, shape.n_pes);
+  }
+  if (!whole_) {
+    constexpr uint64_t kHugePage = uint64_t{2} << 20;
+    HEDDLE_RETURN_IF_ERROR(AddressSpace::reserve(fabric_, count, shape.limit, kHugePage, &space_));
+    base_ = space_.window(static_cast<uint32_t>(shape.my_pe));
+  }
   HEDDLE_RETURN_IF_ERROR(fabric_.reserve_ids(count, &ids_));
   made_.assign(count, false);
-  for (uint32_t pe = 0; pe < count; ++pe) {
+  for (uint32_t pe = 0; pe < count && !whole_; ++pe) {
     Status status = fabric_.set_window(ids_.base + pe, space_.window(pe), shape.limit);
     if (!status.is_ok() && status.code() != Code::kNotSupported) return status;
   }
@@ -79,8 +92,11 @@ Status SymmetricHeap::open(const Shape& shape, Deadline deadline, EndpointHandle
   made_[static_cast<size_t>(shape.my_pe)] = true;
   HEDDLE_RETURN_IF_ERROR(await_ready(fabric_, own, 1, deadline, "the heap's own endpoint", shape_.poison));
   allocator_ = std::make_unique<Allocator>(shape.limit, shape.chunk);
-  const Extent first{0, (shape.internal_bytes + shape.chunk - 1) / shape.chunk * shape.chunk};
-  HEDDLE_RETURN_IF_ERROR(grow(first, deadline));
+  const Extent first{0, whole_ ? shape.limit : (shape.internal_bytes + shape.chunk - 1) / shape.chunk * shape.chunk};
+  HEDDLE_RETURN_IF_ERROR(grow(first, deadline)
+                             .in(format("the first %s of the symmetric heap (limit %s)", size_text(first.bytes).c_str(),
+                                        size_text(shape.limit).c_str())));
+  if (whole_) base_ = fabric_.address(memory_.at(0));
   allocator_->take(0, shape.internal_bytes);
   HEDDLE_RETURN_IF_ERROR(fabric_.clear(own, 0, shape.internal_bytes));
   refresh_view();
@@ -96,6 +112,11 @@ Status SymmetricHeap::import_peers(const std::vector<EndpointHandle>& handles, D
   }
   HEDDLE_RETURN_IF_ERROR(
       await_ready(fabric_, ids_.base, ids_.count, deadline, "the heaps of the other PEs", shape_.poison));
+  for (uint32_t pe = 0; pe < ids_.count && whole_; ++pe) {
+    const std::byte* const window = fabric_.window(ids_.base + pe);  // nullptr behind the fault decorator
+    if (window == nullptr) continue;
+    view_.distances[pe] = reinterpret_cast<intptr_t>(window) - reinterpret_cast<intptr_t>(base_);
+  }
   refresh_view();
   return Status::ok();
 }
@@ -107,9 +128,9 @@ void SymmetricHeap::refresh_view() {
   view_.my_pe = shape_.my_pe;
   view_.n_pes = shape_.n_pes;
   view_.id_base = ids_.base;
-  view_.direct = 1;
+  view_.direct = whole_ ? device::kByTable : device::kByStride;
   for (uint32_t pe = 0; pe < ids_.count; ++pe) {
-    if (fabric_.window(ids_.base + pe) == nullptr) view_.direct = 0;
+    if (fabric_.window(ids_.base + pe) == nullptr) view_.direct = device::kNotMapped;
   }
 }
 

@@ -1,4 +1,5 @@
 // The symmetric heap: one endpoint per PE over the whole heap, grown by binding chunks, with outcomes all PEs agree on.
+// On a fabric of whole endpoints it has all of its memory from the start, and the heaps lie anywhere.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +58,7 @@ class SymmetricHeap {
 
   HeapFigures figures() const;
   device::HeapView view() const { return view_; }
-  std::byte* base() const { return space_.window(static_cast<uint32_t>(shape_.my_pe)); }
+  std::byte* base() const { return base_; }
 
  private:
   Status grow(Extent segment, Deadline deadline);
@@ -66,7 +67,9 @@ class SymmetricHeap {
 
   Fabric& fabric_;
   Shape shape_;
-  AddressSpace space_;
+  bool whole_ = false;  // FabricCapabilities::whole_endpoints
+  AddressSpace space_;  // none when whole
+  std::byte* base_ = nullptr;
   EndpointIds ids_;
   std::vector<bool> made_;  // endpoints created or imported, by PE
   std::unique_ptr<Allocator> allocator_;

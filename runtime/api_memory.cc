@@ -41,13 +41,15 @@ void* allocate(const char* call, uint64_t bytes, uint64_t alignment, bool zeroed
   return report(call, status).is_ok() ? block : nullptr;
 }
 
-/// Every heap begins at a multiple of its stride past a 2 MiB boundary: more than both have, no PE can promise.
+/// Every heap begins at a multiple of its stride past a 2 MiB boundary: more than both have, no PE can promise. A heap
+/// of a place of its own promises what that has.
 Status check_alignment(const World& w, uint64_t alignment) {
   if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
     return error(Code::kInvalidValue, "alignment %" PRIu64 " is not a power of two", alignment);
   }
   constexpr uint64_t kHugePage = uint64_t{2} << 20;
-  const auto places = kHugePage | static_cast<uint64_t>(w.view().stride);
+  const auto places =
+      kHugePage | static_cast<uint64_t>(w.view().stride) | reinterpret_cast<uintptr_t>(w.view().my_heap);
   const uint64_t largest = places & (~places + 1);
   if (alignment <= largest) return Status::ok();
   return error(Code::kInvalidValue,

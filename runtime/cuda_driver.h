@@ -42,6 +42,9 @@
   X(MemSetAccess)                  \
   X(MemAlloc)                      \
   X(MemFree)                       \
+  X(IpcGetMemHandle)               \
+  X(IpcOpenMemHandle)              \
+  X(IpcCloseMemHandle)             \
   X(MemHostAlloc)                  \
   X(MemFreeHost)                   \
   X(MemHostGetDevicePointer)       \

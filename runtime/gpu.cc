@@ -46,22 +46,25 @@ std::string uuid_text(const unsigned char (&uuid)[16], bool is_mig) {
   return text;
 }
 
+namespace {
+
+Status check_attribute(const cuda::Driver& driver, CUdevice device, CUdevice_attribute attribute, const char* what) {
+  int value = 0;
+  if (driver.DeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0) return Status::ok();
+  return error(Code::kNotSupported, "GPU %d has no %s", static_cast<int>(device), what);
+}
+
+}  // namespace
+
 Status check_gpu(const cuda::Driver& driver, CUdevice device) {
-  const struct {
-    CUdevice_attribute attribute;
-    const char* what;
-  } needed[] = {
-      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management (CUDA VMM)"},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "memory handles as file descriptors"},
-      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "unified addressing"},
-  };
-  for (const auto& one : needed) {
-    int value = 0;
-    if (driver.DeviceGetAttribute(&value, one.attribute, device) != CUDA_SUCCESS || value == 0) {
-      return error(Code::kNotSupported, "GPU %d has no %s", static_cast<int>(device), one.what);
-    }
-  }
-  return Status::ok();
+  return check_attribute(driver, device, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "unified addressing");
+}
+
+Status check_vmm(const cuda::Driver& driver, CUdevice device) {
+  HEDDLE_RETURN_IF_ERROR(check_attribute(driver, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                         "virtual memory management (CUDA VMM)"));
+  return check_attribute(driver, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                         "memory handles as file descriptors (CUDA VMM)");
 }
 
 Status Gpu::open(const FabricRequest& request, std::shared_ptr<Gpu>* gpu) {

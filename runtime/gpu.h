@@ -30,7 +30,7 @@ std::string uuid_text(const unsigned char (&uuid)[16], bool is_mig);
 class Gpu {
  public:
   /// Chooses a GPU and retains its primary context, which takes most of a second when the program has not made it.
-  /// kNotSupported when there is none or it lacks virtual memory management.
+  /// kNotSupported when there is none or check_gpu refuses it.
   static Status open(const FabricRequest& request, std::shared_ptr<Gpu>* gpu);
   ~Gpu();
   Gpu(const Gpu&) = delete;
@@ -80,6 +80,8 @@ class Gpu {
 
 /// Whether the library's `peer` fabric can use the device: nothing but attributes is asked.
 Status check_gpu(const cuda::Driver& driver, CUdevice device);
+/// Whether it has virtual memory management with file descriptors; kNotSupported names what is missing.
+Status check_vmm(const cuda::Driver& driver, CUdevice device);
 
 /// Whether work on `stream` is work of `gpu`; for the default streams (nullptr, legacy, per thread) the calling
 /// thread's current context decides, and without one the GPU is meant. kInvalidValue that names both GPUs when it is

@@ -17,7 +17,7 @@ namespace heddle {
 namespace {
 
 constexpr uint32_t kRecordMagic = 0x48454431;  // "HED1"
-constexpr uint32_t kRecordVersion = 3;
+constexpr uint32_t kRecordVersion = 4;
 constexpr uint32_t kSpins = 4000;       // some 50 us; then other PEs may need the core
 constexpr uint32_t kCrowdedSpins = 64;  // more PEs than cores: they surely do
 
@@ -133,6 +133,7 @@ Status World::join(const Settings& settings, std::unique_ptr<Bootstrap> bootstra
   if (joined.is_ok()) {
     *world = std::move(fresh);
   } else if (fresh->control_ != nullptr) {
+    fresh->take_down();        // first: what was imported is given back by messages
     fresh->control_->leave();  // in order, so that nobody takes this end for a loss beside the cause that all know
   }
   return joined;
@@ -192,7 +193,7 @@ Status World::refresh_views() {
   const device::HeapView now = heap_->view();
   if (view_.n_pes == 0) {
     view_ = mapped_view_ = now;
-    if (device_ != nullptr) view_.direct = 0;
+    if (device_ != nullptr) view_.direct = device::kNotMapped;
     if (device_ == nullptr) sync_view_ = now;
   } else {
     // Growth changes nothing else, and other threads may be in the middle of a put.

@@ -69,6 +69,7 @@ Json gather() {
   const heddle::Status made = heddle::make_fabric(settings, nullptr, &fabric);
   report["fabric"] = made.is_ok() ? fabric->name() : "";
   if (!made.is_ok()) errors.push_back(made.text());
+  report["fabric_remarks"] = made.is_ok() ? fabric->remarks() : std::vector<std::string>();
 
   const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   report["heap"] = {{"limit", settings.symmetric_size}, {"chunk", settings.granularity}, {"physical_memory", memory}};
@@ -108,6 +109,9 @@ void print_fabrics(const Json& report) {
     std::printf("%-10s%-6s%-5s%s\n", title, text_of(fabric["name"]).c_str(),
                 fabric["usable"].get<bool>() ? "yes" : "no", text_of(fabric["reason"]).c_str());
     title = "";
+  }
+  for (const Json& remark : report["fabric_remarks"]) {
+    std::printf("%-10s%-6s%-5s%s\n", "", "", "", text_of(remark).c_str());
   }
 }
 

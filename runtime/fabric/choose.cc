@@ -7,10 +7,10 @@
 
 namespace heddle {
 
-std::vector<FabricChoice> list_fabrics(const Settings& /*settings*/) {
+std::vector<FabricChoice> list_fabrics(const Settings& settings) {
   return {
       {"cft", false, "needs a GPU of sm_100 or newer, CUDA 13.3+, driver R610+ and IMEX; not built into this version"},
-      peer_choice(),
+      peer_choice(settings),
       {"host", true, "shared memory of one host (memfd)"},
       {"net", false, "no network fabric in this version"},
   };
@@ -50,6 +50,22 @@ Status make_fabric(const Settings& settings, const FabricRequest& request, std::
   return Status::ok();
 }
 
+namespace {
+
+const char* words(GpuMemory memory) {
+  switch (memory) {
+    case GpuMemory::kDescriptors:
+      return "CUDA VMM memory, shared by file descriptors";
+    case GpuMemory::kFabricHandles:
+      return "CUDA VMM memory, shared by fabric handles";
+    case GpuMemory::kClassic:
+      return "cudaMalloc memory, shared by CUDA IPC";
+  }
+  return "memory of a kind that this version does not know";
+}
+
+}  // namespace
+
 Status judge_choices(const std::vector<std::string>& names, const std::vector<PeerIdentity>& identities) {
   for (size_t pe = 1; pe < names.size(); ++pe) {
     if (names[pe] == names[0]) continue;
@@ -66,16 +82,24 @@ Status judge_choices(const std::vector<std::string>& names, const std::vector<Pe
                  "HEDDLE_FAULT on all PEs",
                  names[0].c_str(), pe, names[pe].c_str());
   }
+  for (size_t pe = 1; pe < identities.size(); ++pe) {
+    if (identities[pe].gpu_memory == identities[0].gpu_memory) continue;
+    return error(Code::kNotSupported,
+                 "the heap of PE 0 is %s, but that of PE %zu is %s; set the same NVSHMEM_DISABLE_CUDA_VMM and "
+                 "NVSHMEM_CUMEM_HANDLE_TYPE on all PEs (where a GPU has no CUDA VMM: NVSHMEM_DISABLE_CUDA_VMM=1)",
+                 words(identities[0].gpu_memory), pe, words(identities[pe].gpu_memory));
+  }
   return Status::ok();
 }
 
 #ifndef HEDDLE_HAVE_CUDA
-FabricChoice peer_choice() {
+FabricChoice peer_choice(const Settings& /*settings*/) {
   return {"peer", false, "this library was built without a CUDA toolkit; build it with one (HEDDLE_CUDA=ON)"};
 }
 
-Status make_peer_fabric(const Settings&, const FabricRequest&, std::unique_ptr<Courier>, std::unique_ptr<Fabric>*) {
-  return error(Code::kNotSupported, "%s", peer_choice().reason.c_str());
+Status make_peer_fabric(const Settings& settings, const FabricRequest&, std::unique_ptr<Courier>,
+                        std::unique_ptr<Fabric>*) {
+  return error(Code::kNotSupported, "%s", peer_choice(settings).reason.c_str());
 }
 #endif
 

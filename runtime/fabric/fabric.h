@@ -65,15 +65,24 @@ struct FabricCapabilities {
   bool native_atomics = false;  ///< atomics are the memory's own, also against local loads and stores
   bool counted_puts = false;
   bool device_initiated = false;
-  bool device_memory = false;  ///< memory is a GPU's: host code must not load or store there, windows or not
-  uint64_t memory_bytes = 0;   ///< all there is of the memory that it allocates; 0: the machine's
-  uint64_t granularity = 0;    ///< smallest unit of memory, in bytes
+  bool whole_endpoints = false;  ///< an endpoint is one allocation of its whole size, where address() says: it takes no
+                                 ///< set_window and one bind, at offset 0
+  bool device_memory = false;    ///< memory is a GPU's: host code must not load or store there, windows or not
+  uint64_t memory_bytes = 0;     ///< all there is of the memory that it allocates; 0: the machine's
+  uint64_t granularity = 0;      ///< smallest unit of memory, in bytes
 };
 
 /// Whether a fabric reaches a peer, and if not why, as a sentence for the user.
 struct Reach {
   bool reached = false;
   std::string reason;
+};
+
+/// How heaps in GPU memory are made and reach other processes.
+enum class GpuMemory : uint32_t {
+  kDescriptors = 0,    ///< CUDA VMM, file descriptors
+  kFabricHandles = 1,  ///< CUDA VMM, fabric handles
+  kClassic = 2         ///< cudaMalloc, CUDA IPC
 };
 
 /// What a process publishes about itself so that fabrics can judge whether they reach it.
@@ -88,6 +97,7 @@ struct PeerIdentity {
   unsigned char gpu_uuid[16];   ///< of the GPU or, in MIG mode, of the instance; zero: no GPU
   uint16_t gpu_has_mps;         ///< 1: CUDA MPS serves this process on the GPU
   uint16_t gpu_mps_percentage;  ///< CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; 0: unset
+  GpuMemory gpu_memory;         ///< of the heap, with a GPU
 };
 
 enum class SignalOp : int { kSet = 9, kAdd = 10 };  // NVSHMEM_SIGNAL_SET, NVSHMEM_SIGNAL_ADD
@@ -130,6 +140,8 @@ class Fabric {
   virtual Gpu* gpu() const { return nullptr; }
   /// The library's kernels on that GPU; nullptr without one.
   virtual Kernels* kernels() const { return nullptr; }
+  /// Sentences on what it uses and what it does not, with the reason; for heddle-info.
+  virtual std::vector<std::string> remarks() const { return {}; }
   /// Adds to `self` what this fabric's reach() in other PEs needs to know, e.g. the GPU.
   virtual void describe(PeerIdentity* /*self*/) const {}
 
@@ -152,10 +164,10 @@ class Fabric {
   /// Gives a reservation back; every endpoint with a window in it must be destroyed first.
   virtual void release_addresses(std::byte* base, uint64_t bytes) = 0;
   /// Tells a mapping fabric where endpoint `id` is to appear in this process's address space: `size` bytes of addresses
-  /// that it reserved, at `window`. Call before create or import. kNotSupported
-  /// elsewhere.
+  /// that it reserved, at `window`. Call before create or import. kNotSupported elsewhere, and with whole_endpoints.
   virtual Status set_window(EndpointId id, std::byte* window, uint64_t size) = 0;
-  /// Where endpoint `id` appears in this process, or nullptr when it is reached by data operations only.
+  /// Where endpoint `id` appears in this process, or nullptr when it is reached by data operations only. With
+  /// whole_endpoints known once it is bound, or imported and ready.
   virtual std::byte* window(EndpointId id) const = 0;
 
   /// Starts making endpoint `id`; does not block. Usable once query says so.
@@ -176,6 +188,8 @@ class Fabric {
   virtual Status allocate(uint64_t bytes, MemoryId* memory) = 0;
   /// Frees memory; it must not be bound.
   virtual Status release(MemoryId memory) = 0;
+  /// Where `memory` lies in this process, with capabilities().whole_endpoints; nullptr on the others.
+  virtual std::byte* address(MemoryId /*memory*/) const { return nullptr; }
 
   /// Binds [memory_offset, memory_offset + size) of `memory` at `offset` of own endpoint `id`. Importers see it without
   /// importing again. All three are multiples of bind_alignment; the range must be inside the endpoint and free
@@ -266,19 +280,19 @@ inline Status make_fabric(const Settings& settings, std::unique_ptr<Courier> cou
   return make_fabric(settings, {}, std::move(courier), fabric);
 }
 
-/// Whether all PEs chose one fabric, from its name and the identity of each in PE order: every PE decides alike.
-/// kNotSupported, naming a PE on each side and the remedy.
+/// Whether all PEs chose one fabric and one kind of memory, from the fabric's name and the identity of each in PE
+/// order: every PE decides alike. kNotSupported, naming a PE on each side and the remedy.
 Status judge_choices(const std::vector<std::string>& names, const std::vector<PeerIdentity>& identities);
 
 /// The fabric on memfd and shared mappings; on any Linux.
 std::unique_ptr<Fabric> make_host_fabric(std::unique_ptr<Courier> courier);
 
-/// The fabric on CUDA virtual memory management: memory of one GPU per PE, mapped by the others (kNotSupported with the
-/// reason when there is no usable GPU or the library was built without CUDA).
+/// The fabric on memory of one GPU per PE, mapped by the others: by CUDA virtual memory management, or cudaMalloc and
+/// CUDA IPC (kNotSupported with the reason when there is no usable GPU or the library was built without CUDA).
 Status make_peer_fabric(const Settings& settings, const FabricRequest& request, std::unique_ptr<Courier> courier,
                         std::unique_ptr<Fabric>* fabric);
 /// Whether make_peer_fabric can work here, found out without making a context: a choice named "peer".
-FabricChoice peer_choice();
+FabricChoice peer_choice(const Settings& settings);
 
 /// Polls query(id, count) with growing pauses until ready. kTimeout after `deadline` names `what` and who is missing;
 /// kPeerLost as soon as `poison` (1 + the lost PE; may be nullptr) is not 0.

@@ -11,6 +11,17 @@ namespace {
 
 void* pointer(CUdeviceptr at) { return reinterpret_cast<void*>(at); }
 
+constexpr auto kFabricHandle = static_cast<CUmemAllocationHandleType>(8);
+constexpr auto kFabricHandlesSupported = static_cast<CUdevice_attribute>(128);
+
+/// `bytes` of memory with something in it, as fresh memory of a GPU has; -1 without.
+int make_memory(size_t bytes) {
+  const int fd = memfd_create("fake", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return -1;
+  const std::vector<char> junk(std::min<size_t>(bytes, 64 << 10), 0x5a);
+  return pwrite(fd, junk.data(), junk.size(), 0) == static_cast<ssize_t>(junk.size()) ? fd : -1;
+}
+
 template <class Task>
 Task task_of(const std::vector<char>& bytes) {
   Task task;
@@ -188,6 +199,7 @@ FakeCuda::FakeCuda() {
   d.GetErrorName = [](CUresult result, const char** name) {
     *name = result == CUDA_ERROR_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
             : result == CUDA_ERROR_INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+            : result == CUDA_ERROR_NOT_PERMITTED   ? "CUDA_ERROR_NOT_PERMITTED"
             : result == CUDA_ERROR_INVALID_VALUE   ? "CUDA_ERROR_INVALID_VALUE"
                                                    : "CUDA_ERROR_OTHER";
     return CUDA_SUCCESS;
@@ -203,14 +215,15 @@ FakeCuda::FakeCuda() {
     for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(16 * device + i + 1);
     return CUDA_SUCCESS;
   };
-  d.DeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
+  d.DeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice device) {
     if (attribute == static_cast<CUdevice_attribute>(133)) {  // CU_DEVICE_ATTRIBUTE_MPS_ENABLED
       *value = the().traits.mps ? 1 : 0;
       return the().traits.knows_mps ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
+    if (attribute == kFabricHandlesSupported) return *value = the().traits.fabric_attribute ? 1 : 0, CUDA_SUCCESS;
     switch (attribute) {
       case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-        *value = the().traits.vmm ? 1 : 0;
+        *value = the().traits.vmm && the().traits.without_vmm.count(device) == 0 ? 1 : 0;
         break;
       case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
         *value = the().traits.stream_writes ? 1 : 0;
@@ -282,17 +295,17 @@ FakeCuda::FakeCuda() {
   };
   d.MemCreate = [](CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop,
                    unsigned long long) {
-    if (const CUresult r = the().check_free("MemCreate"); r != CUDA_SUCCESS) return r;
+    const bool fabric = prop->requestedHandleTypes == kFabricHandle;
+    const char* const call = fabric ? "MemCreate of fabric" : "MemCreate";
+    if (const CUresult r = the().check_free(call); r != CUDA_SUCCESS) return r;
+    if (fabric && !the().traits.fabric_attribute) return CUDA_ERROR_NOT_PERMITTED;
     if (bytes == 0 || bytes % kGranularity != 0 || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        (!fabric && prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (bytes > the().traits.free_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
-    const int fd = memfd_create("fake", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    // Fresh memory of a GPU holds what was there before.
-    std::vector<char> junk(64 << 10, 0x5a);
-    if (pwrite(fd, junk.data(), junk.size(), 0) != static_cast<ssize_t>(junk.size())) return CUDA_ERROR_OUT_OF_MEMORY;
+    const int fd = make_memory(bytes);
+    if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::lock_guard<std::mutex> lock(the().mutex_);
     *handle = the().next_handle_++;
     the().handles_[*handle] = fd;
@@ -306,18 +319,36 @@ FakeCuda::FakeCuda() {
     the().handles_.erase(found);
     return CUDA_SUCCESS;
   };
-  d.MemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+  d.MemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                                     unsigned long long) {
-    if (const CUresult r = the().check_free("MemExportToShareableHandle"); r != CUDA_SUCCESS) return r;
+    const bool fabric = type == kFabricHandle;
+    const char* const call = fabric ? "MemExportToShareableHandle of fabric" : "MemExportToShareableHandle";
+    if (const CUresult r = the().check_free(call); r != CUDA_SUCCESS) return r;
     const std::lock_guard<std::mutex> lock(the().mutex_);
+    if (fabric) {  // 64 bytes: the handle at the front, a mark at the end
+      std::memset(out, 0x77, 64);
+      std::memcpy(out, &handle, sizeof handle);
+      return CUDA_SUCCESS;
+    }
     *static_cast<int*>(out) = fcntl(the().handles_.at(handle), F_DUPFD_CLOEXEC, 0);
     return CUDA_SUCCESS;
   };
-  d.MemImportFromShareableHandle = [](CUmemGenericAllocationHandle* handle, void* os, CUmemAllocationHandleType) {
-    if (const CUresult r = the().check_free("MemImportFromShareableHandle"); r != CUDA_SUCCESS) return r;
-    const int fd = fcntl(static_cast<int>(reinterpret_cast<uintptr_t>(os)), F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  d.MemImportFromShareableHandle = [](CUmemGenericAllocationHandle* handle, void* os, CUmemAllocationHandleType type) {
+    const bool fabric = type == kFabricHandle;
+    const char* const call = fabric ? "MemImportFromShareableHandle of fabric" : "MemImportFromShareableHandle";
+    if (const CUresult r = the().check_free(call); r != CUDA_SUCCESS) return r;
     const std::lock_guard<std::mutex> lock(the().mutex_);
+    int source = static_cast<int>(reinterpret_cast<uintptr_t>(os));
+    if (fabric) {
+      const auto* const bytes = static_cast<const unsigned char*>(os);
+      CUmemGenericAllocationHandle named = 0;
+      std::memcpy(&named, bytes, sizeof named);
+      const auto found = the().handles_.find(named);
+      if (bytes[63] != 0x77 || found == the().handles_.end()) return CUDA_ERROR_INVALID_HANDLE;
+      source = found->second;
+    }
+    const int fd = fcntl(source, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
     *handle = the().next_handle_++;
     the().handles_[*handle] = fd;
     return CUDA_SUCCESS;
@@ -379,17 +410,72 @@ FakeCuda::FakeCuda() {
   d.MemAlloc = [](CUdeviceptr* at, size_t bytes) {
     if (const CUresult r = the().check("MemAlloc"); r != CUDA_SUCCESS) return r;
     if (spoils_own_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    *at = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    if (bytes > the().traits.free_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+    int fd = -1;
+    void* made = nullptr;
+    if (bytes < kGranularity) {
+      made = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    } else {
+      fd = make_memory(bytes);
+      made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      if (made == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *at = reinterpret_cast<CUdeviceptr>(made);
     const std::lock_guard<std::mutex> lock(the().mutex_);
     the().plain_[*at] = bytes;
     the().ordinals_[*at] = stack().back()->ordinal;
+    if (fd >= 0) the().shared_[*at] = fd;
     return CUDA_SUCCESS;
   };
   d.MemFree = [](CUdeviceptr at) {
     if (const CUresult r = the().check("MemFree"); r != CUDA_SUCCESS) return r;
     const std::lock_guard<std::mutex> lock(the().mutex_);
-    if (the().plain_.erase(at) == 0) return CUDA_ERROR_INVALID_VALUE;
-    std::free(pointer(at));
+    const auto found = the().plain_.find(at);
+    if (found == the().plain_.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (const auto shared = the().shared_.find(at); shared == the().shared_.end()) {
+      std::free(pointer(at));
+    } else {
+      for (const auto& [alias, owner] : the().owners_) the().freed_early_ += owner == at ? 1 : 0;
+      munmap(pointer(at), found->second);
+      close(shared->second);
+      the().shared_.erase(shared);
+    }
+    the().plain_.erase(found);
+    return CUDA_SUCCESS;
+  };
+  d.IpcGetMemHandle = [](CUipcMemHandle* handle, CUdeviceptr at) {
+    if (const CUresult r = the().check("IpcGetMemHandle"); r != CUDA_SUCCESS) return r;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    if (the().shared_.count(at) == 0) return CUDA_ERROR_INVALID_VALUE;
+    std::memset(handle->reserved, 0x66, sizeof handle->reserved);
+    std::memcpy(handle->reserved, &at, sizeof at);
+    return CUDA_SUCCESS;
+  };
+  d.IpcOpenMemHandle = [](CUdeviceptr* at, CUipcMemHandle handle, unsigned flags) {
+    if (const CUresult r = the().check("IpcOpenMemHandle"); r != CUDA_SUCCESS) return r;
+    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+    if (!the().traits.ipc_in_one_process) return CUDA_ERROR_INVALID_CONTEXT;
+    CUdeviceptr owner = 0;
+    std::memcpy(&owner, handle.reserved, sizeof owner);
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    const auto shared = the().shared_.find(owner);
+    if (handle.reserved[63] != 0x66 || shared == the().shared_.end()) return CUDA_ERROR_INVALID_VALUE;
+    const uint64_t bytes = the().plain_.at(owner);
+    void* const alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->second, 0);
+    if (alias == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    *at = reinterpret_cast<CUdeviceptr>(alias);
+    the().opened_[*at] = bytes;
+    the().owners_[*at] = owner;
+    return CUDA_SUCCESS;
+  };
+  d.IpcCloseMemHandle = [](CUdeviceptr at) {
+    if (const CUresult r = the().check("IpcCloseMemHandle"); r != CUDA_SUCCESS) return r;
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    const auto found = the().opened_.find(at);
+    if (found == the().opened_.end()) return CUDA_ERROR_INVALID_VALUE;
+    munmap(pointer(at), found->second);
+    the().opened_.erase(found);
+    the().owners_.erase(at);
     return CUDA_SUCCESS;
   };
   d.MemHostAlloc = [](void** at, size_t bytes, unsigned) {

@@ -1,5 +1,6 @@
 // A CUDA driver in host memory, for tests of what lies above the driver on machines without a GPU: virtual memory
-// management on memfd, streams that are threads, the library's kernels as host functions. Strict where the real one is:
+// management and CUDA IPC on memfd, streams that are threads, the library's kernels as host functions. Strict where the
+// real one is:
 // a current context, granularity, access rights before use, sizes of whole mappings.
 #pragma once
 
@@ -39,6 +40,9 @@ class FakeCuda {
     bool peer_access = true;
     bool native_atomics = true;
     bool vmm = true;
+    std::set<CUdevice> without_vmm;  // these have none in any case
+    bool fabric_attribute = false;   // fabric handles are offered; "MemCreate of fabric" and the like name failures
+    bool ipc_in_one_process = true;  // unlike the real one: PEs are threads here
     bool stream_writes = true;
     bool batches = true;  // of copies
     int max_pitch = INT32_MAX;
@@ -79,6 +83,8 @@ class FakeCuda {
     add("streams", streams_.size());
     add("pinned ranges", pinned_.size());
     add("device ranges", plain_.size());
+    add("opened ranges", opened_.size());
+    add("ranges freed while a peer had them open", freed_early_);
     add("libraries", libraries_);
     add("contexts", static_cast<size_t>(contexts_[0].retained + contexts_[1].retained));
     return text;
@@ -237,7 +243,7 @@ class FakeCuda {
   /// 2 device, 1 pinned, 0 pageable.
   int kind_of(uintptr_t at) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (inside(mappings_, at) || inside(plain_, at)) return 2;
+    if (inside(mappings_, at) || inside(plain_, at) || inside(opened_, at)) return 2;
     return inside(pinned_, at) ? 1 : 0;
   }
   int ordinal_of(uintptr_t at) {
@@ -255,8 +261,11 @@ class FakeCuda {
   std::mutex mutex_;  // guards what follows
   Context contexts_[2] = {{0, 0}, {1, 0}};
   std::map<CUmemGenericAllocationHandle, int> handles_;  // -> descriptor
-  std::map<uintptr_t, uint64_t> mappings_, reservations_, pinned_, plain_;
-  std::map<uintptr_t, int> ordinals_;  // of plain_
+  std::map<uintptr_t, int> ordinals_;                    // of plain_
+  std::map<uintptr_t, uint64_t> mappings_, reservations_, pinned_, plain_, opened_;
+  std::map<uintptr_t, int> shared_;        // of plain_, those that can be opened elsewhere -> descriptor
+  std::map<uintptr_t, uintptr_t> owners_;  // of opened_ -> address in plain_
+  size_t freed_early_ = 0;
   std::set<CUstream> streams_;
   size_t libraries_ = 0;
   std::map<std::string, int> launches_;

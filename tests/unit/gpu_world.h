@@ -73,4 +73,14 @@ class TestStream {
   CUstream stream_ = nullptr;
 };
 
+/// The same on every kind of memory.
+inline void run_on_all_memory(int n_pes, const std::function<Status(World&)>& body) {
+  FakeCuda::the().traits.fabric_attribute = true;
+  for (const char* kind :
+       {"NVSHMEM_DISABLE_CUDA_VMM=0", "NVSHMEM_CUMEM_HANDLE_TYPE=FABRIC", "NVSHMEM_DISABLE_CUDA_VMM=1"}) {
+    INFO(kind);
+    run_on_gpus(n_pes, body, gpu_settings({kind}));
+  }
+}
+
 }  // namespace heddle::test

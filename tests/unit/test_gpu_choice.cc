@@ -120,7 +120,7 @@ TEST_CASE("the current context names the GPU, and only for the library's own cal
   CHECK(FakeCuda::the().leaks() == "");
 }
 
-TEST_CASE("a machine without a driver, or whose GPU lacks VMM, has no peer fabric and says why") {
+TEST_CASE("a machine without a driver has no peer fabric and says why; a GPU without VMM has another one") {
   const cuda::Driver* none = nullptr;
   const Status status = cuda::get_driver(&none);
   if (!status.is_ok()) {  // as on most machines that run this test
@@ -128,7 +128,7 @@ TEST_CASE("a machine without a driver, or whose GPU lacks VMM, has no peer fabri
     CHECK(none == nullptr);
     CHECK(has(status.text(), "NVIDIA driver"));
     CHECK(cuda::get_driver(&none).text() == status.text());
-    CHECK(peer_choice().reason == status.text());
+    CHECK(peer_choice(settings_of({})).reason == status.text());
     std::unique_ptr<Fabric> fabric;
     Settings settings = settings_of({"HEDDLE_FABRIC=peer"});
     const Status refused = make_fabric(settings, nullptr, &fabric);
@@ -139,10 +139,13 @@ TEST_CASE("a machine without a driver, or whose GPU lacks VMM, has no peer fabri
     CHECK(std::string(fabric->name()) == "host");
   }
   const FakeCuda::Use driver;
-  CHECK(peer_choice().usable);
+  CHECK(has(peer_choice(settings_of({})).reason, "with CUDA virtual memory management"));
+  const FabricChoice classic = peer_choice(settings_of({"NVSHMEM_DISABLE_CUDA_VMM=1"}));
+  CHECK(classic.usable);
+  CHECK(has(classic.reason, "by cudaMalloc (NVSHMEM_DISABLE_CUDA_VMM is set)"));
   FakeCuda::the().traits.vmm = false;
-  CHECK(!peer_choice().usable);
-  CHECK(has(peer_choice().reason, "CUDA VMM"));
+  CHECK(peer_choice(settings_of({})).usable);
+  CHECK(has(peer_choice(settings_of({})).reason, "by cudaMalloc: GPU 0 has no virtual memory management (CUDA VMM)"));
 }
 
 TEST_CASE("automatic choice takes GPUs where there are some, and the settings can forbid it") {
@@ -159,7 +162,9 @@ TEST_CASE("automatic choice takes GPUs where there are some, and the settings ca
   CHECK(fabric->capabilities().device_memory);
   CHECK(fabric->capabilities().granularity == FakeCuda::kGranularity);
   CHECK(name({"HEDDLE_FABRIC=host"}) == "host");
-  CHECK(name({"NVSHMEM_DISABLE_CUDA_VMM=1"}) == "peer");  // with a warning
+  CHECK(!fabric->capabilities().whole_endpoints);
+  CHECK(name({"NVSHMEM_DISABLE_CUDA_VMM=1"}) == "peer");
+  CHECK(fabric->capabilities().whole_endpoints);
   CHECK(name({"HEDDLE_FABRIC=peer", "HEDDLE_FAULT=fail=1000"}) == "peer+fault");
   CHECK(fabric->gpu() != nullptr);
 }

@@ -85,10 +85,12 @@ inline Settings test_settings(std::vector<std::string> more = {}) {
   return settings;
 }
 
-/// Runs `body` as every PE of a job of `n_pes` threads, between join and finalize. The statuses of join, body and
-/// finalize, by PE: the first that failed. `gpus`: what each PE asks for as cuda_device_id; by default nothing.
-inline std::vector<Status> run_world(int n_pes, const Settings& settings, const std::function<Status(World&)>& body,
+/// Runs `body` as every PE of a job of threads, one for each of `settings`, between join and finalize. The statuses of
+/// join, body and finalize, by PE: the first that failed. `gpus`: what each PE asks for as cuda_device_id; by default
+/// nothing.
+inline std::vector<Status> run_world(const std::vector<Settings>& settings, const std::function<Status(World&)>& body,
                                      const std::vector<int>& gpus = {}) {
+  const int n_pes = static_cast<int>(settings.size());
   ThreadJob job(n_pes);
   std::vector<Status> statuses(static_cast<size_t>(n_pes));
   std::vector<std::thread> threads;
@@ -97,7 +99,7 @@ inline std::vector<Status> run_world(int n_pes, const Settings& settings, const 
       std::unique_ptr<World> world;
       Status& status = statuses[static_cast<size_t>(pe)];
       const int gpu = gpus.empty() ? -1 : gpus[static_cast<size_t>(pe)];
-      status = World::join(settings, std::make_unique<ThreadBootstrap>(job, pe), &world, gpu);
+      status = World::join(settings[static_cast<size_t>(pe)], std::make_unique<ThreadBootstrap>(job, pe), &world, gpu);
       if (!status.is_ok()) return;
       status = body(*world);
       const Status finalized = world->finalize();
@@ -106,6 +108,12 @@ inline std::vector<Status> run_world(int n_pes, const Settings& settings, const 
   }
   for (std::thread& thread : threads) thread.join();
   return statuses;
+}
+
+/// The same with one set of settings for all PEs.
+inline std::vector<Status> run_world(int n_pes, const Settings& settings, const std::function<Status(World&)>& body,
+                                     const std::vector<int>& gpus = {}) {
+  return run_world(std::vector<Settings>(static_cast<size_t>(n_pes), settings), body, gpus);
 }
 
 }  // namespace heddle::test

@@ -95,6 +95,8 @@ class FaultFabric final : public Fabric {
   Gpu* gpu() const override { return inner_->gpu(); }
   Kernels* kernels() const override { return inner_->kernels(); }
   LocalMemory local_memory(const void* address) const override { return inner_->local_memory(address); }
+  std::vector<std::string> remarks() const override { return inner_->remarks(); }
+  std::byte* address(MemoryId memory) const override { return inner_->address(memory); }
   void describe(PeerIdentity* self) const override { inner_->describe(self); }
   Reach reach(const PeerIdentity& self, const PeerIdentity& peer) const override { return inner_->reach(self, peer); }
   Status reserve_ids(uint32_t count, EndpointIds* ids) override;

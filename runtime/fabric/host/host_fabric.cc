@@ -34,18 +34,19 @@ class HostProvider final : public mapped::MemoryProvider {
     return Status::ok();
   }
   void release(Handle handle) override { OwnedFd(static_cast<int>(handle)).reset(); }
-  Status export_memory(Handle handle, OwnedFd* fd) override {
-    *fd = OwnedFd(fcntl(static_cast<int>(handle), F_DUPFD_CLOEXEC, 0));
-    if (fd->valid()) return Status::ok();
+  Status export_memory(Handle handle, mapped::Ticket* ticket) override {
+    ticket->fd = OwnedFd(fcntl(static_cast<int>(handle), F_DUPFD_CLOEXEC, 0));
+    if (ticket->fd.valid()) return Status::ok();
     return error_errno(errno == EMFILE ? Code::kOutOfMemory : Code::kInternal, errno,
                        "duplicating descriptor %d of shared memory", static_cast<int>(handle));
   }
 
-  Status map(std::byte* address, uint64_t bytes, Handle handle, uint64_t memory_offset) override {
-    return map_memory(address, bytes, static_cast<int>(handle), memory_offset);
+  Status map(std::byte** address, uint64_t bytes, Handle handle, uint64_t memory_offset) override {
+    return map_memory(*address, bytes, static_cast<int>(handle), memory_offset);
   }
-  Status map_imported(std::byte* address, uint64_t bytes, const OwnedFd& fd, uint64_t memory_offset) override {
-    return map_memory(address, bytes, fd.get(), memory_offset);
+  Status map_imported(std::byte** address, uint64_t bytes, const mapped::Ticket& ticket,
+                      uint64_t memory_offset) override {
+    return map_memory(*address, bytes, ticket.fd.get(), memory_offset);
   }
   Status unmap(std::byte* address, uint64_t bytes) override { return unmap_memory(address, bytes); }
 };

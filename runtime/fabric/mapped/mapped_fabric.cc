@@ -3,17 +3,20 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstring>
 #include <iterator>
 #include <vector>
 
 #include "runtime/fabric/host/host_memory.h"
+#include "runtime/log.h"
 
 namespace heddle::mapped {
 namespace {
 
 constexpr uint64_t kMaxEndpointBytes = uint64_t{1} << 46;
+constexpr std::chrono::seconds kLongestDetach{2};  // of peers that are taking down too
 
 bool fill_random(Nonce* nonce) {
   size_t have = 0;
@@ -34,6 +37,7 @@ MappedFabric::MappedFabric(const char* name, std::unique_ptr<Courier> courier, s
       courier_(std::move(courier)),
       provider_(std::move(provider)),
       unit_(provider_->granularity()),
+      whole_(provider_->is_whole()),
       my_pe_(courier_ ? courier_->my_pe() : 0) {
   if (!courier_) return;
   courier_->receive([this](int pe, const unsigned char* message, size_t bytes, OwnedFd fd) {
@@ -152,6 +156,7 @@ Status MappedFabric::check_free_id(EndpointId id, const char* call, uint64_t siz
     return error(Code::kInvalidValue, "%s: id %u has an endpoint already; destroy it first or take another id", call,
                  id);
   }
+  if (whole_) return Status::ok();
   const auto window = windows_.find(id);
   if (window == windows_.end()) {
     return error(Code::kInvalidValue, "%s: endpoint %u has no addresses to appear at; call set_window first", call, id);
@@ -166,6 +171,9 @@ Status MappedFabric::check_free_id(EndpointId id, const char* call, uint64_t siz
 
 Status MappedFabric::set_window(EndpointId id, std::byte* window, uint64_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (whole_) {
+    return error(Code::kNotSupported, "set_window: endpoint %u appears where its memory is; ask window()", id);
+  }
   HEDDLE_RETURN_IF_ERROR(check_reserved(id, "set_window"));
   if (endpoints_.count(id) > 0) {
     return error(Code::kInvalidValue, "set_window: endpoint %u exists; its window is set before create or import", id);
@@ -216,6 +224,7 @@ Status MappedFabric::create(EndpointId id, const EndpointProperties& properties)
   if (!fill_random(&endpoint.nonce)) {
     return error_errno(Code::kInternal, errno, "create: getrandom for the secret of endpoint %u", id);
   }
+  if (whole_) windows_[id] = {};
   endpoints_.emplace(id, std::move(endpoint));
   return Status::ok();
 }
@@ -272,6 +281,7 @@ Status MappedFabric::import_handle(EndpointId id, const EndpointHandle& handle) 
   message.request = endpoint.request;
   message.serial = body.serial;
   message.nonce = body.nonce;
+  if (whole_) windows_[id] = {};
   endpoints_.emplace(id, std::move(endpoint));
   Status sent = send(body.owner_pe, message);
   if (sent.is_ok()) return sent;
@@ -345,22 +355,47 @@ void MappedFabric::unmap_all(EndpointId id, Endpoint& endpoint) {
     if (bind.memory != 0) --memory_.at(bind.memory).binds;
   }
   endpoint.binds.clear();
+  if (whole_) windows_[id] = {};
+}
+
+/// Drops the importers who cannot be told: they have left, and their mappings with them.
+void MappedFabric::say_gone(Endpoint& endpoint) {
+  Message message;
+  message.kind = MessageKind::kGone;
+  for (auto entry = endpoint.importers.begin(); entry != endpoint.importers.end();) {
+    message.request = entry->first.second;
+    entry = send(entry->first.first, message).is_ok() ? std::next(entry) : endpoint.importers.erase(entry);
+  }
+}
+
+/// Whole memory may be freed only when no peer has it mapped. They take down at the same time as this process, so the
+/// wait is short; it ends in any case.
+bool MappedFabric::await_detached(std::unique_lock<std::mutex>& lock, const Endpoint& endpoint) {
+  const auto others_gone = [&] {
+    for (const auto& [key, importer] : endpoint.importers) {
+      if (key.first != my_pe_) return false;
+    }
+    return true;
+  };
+  return detached_.wait_for(lock, kLongestDetach, others_gone);
 }
 
 Status MappedFabric::destroy(EndpointId id) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   Endpoint* endpoint = nullptr;
   HEDDLE_RETURN_IF_ERROR(find_live(id, "destroy", &endpoint));
+  if (endpoint->own && whole_) {
+    endpoint->exportable = false;  // nobody attaches any more
+    say_gone(*endpoint);
+    if (!await_detached(lock, *endpoint)) {
+      for (const auto& [offset, bind] : endpoint->binds) memory_.at(bind.memory).abandoned = true;
+    }
+  }
   unmap_all(id, *endpoint);
   Message message;
   if (endpoint->own) {
-    message.kind = MessageKind::kGone;
-    const auto importers = std::move(endpoint->importers);
-    for (const auto& [key, importer] : importers) {
-      message.request = key.second;
-      (void)send(key.first, message);  // who has left needs no news
-    }
-  } else if (!endpoint->gone) {
+    if (!whole_) say_gone(*endpoint);
+  } else if (!endpoint->gone || whole_) {
     message.kind = MessageKind::kDetach;
     message.serial = endpoint->owner_serial;
     message.request = endpoint->request;
@@ -398,9 +433,28 @@ Status MappedFabric::release(MemoryId memory) {
                  "release: memory %" PRIu64 " of %" PRIu64 " bytes is bound %u times; unbind it first", memory,
                  found->second.bytes, found->second.binds);
   }
-  provider_->release(found->second.handle);
+  if (found->second.abandoned) {
+    log(LogLevel::kInfo, "leaves %" PRIu64 " bytes to the end of the process: a PE may still have them mapped",
+        found->second.bytes);
+  } else {
+    provider_->release(found->second.handle);
+  }
   memory_.erase(found);
   return Status::ok();
+}
+
+std::byte* MappedFabric::address(MemoryId memory) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = memory_.find(memory);
+  return found == memory_.end() ? nullptr : provider_->address(found->second.handle);
+}
+
+Status MappedFabric::check_whole(uint64_t endpoint_bytes, uint64_t memory_bytes, uint64_t offset, uint64_t size) const {
+  if (!whole_ || (offset == 0 && size == endpoint_bytes && size == memory_bytes)) return Status::ok();
+  return error(Code::kInvalidValue,
+               "bind: %" PRIu64 " bytes at offset %" PRIu64 " of %" PRIu64
+               " bytes of memory; here an endpoint of %" PRIu64 " bytes has one bind, of memory of just that size",
+               size, offset, memory_bytes, endpoint_bytes);
 }
 
 Status MappedFabric::bind(EndpointId id, uint64_t offset, MemoryId memory, uint64_t memory_offset, uint64_t size) {
@@ -435,6 +489,7 @@ Status MappedFabric::bind(EndpointId id, uint64_t offset, MemoryId memory, uint6
                  ", which has %" PRIu64 " bytes",
                  size, memory_offset, memory, found->second.bytes);
   }
+  HEDDLE_RETURN_IF_ERROR(check_whole(endpoint->size, found->second.bytes, offset, size));
   const auto after = endpoint->binds.lower_bound(offset);
   auto overlapped = endpoint->binds.end();
   if (after != endpoint->binds.end() && after->first - offset < size) overlapped = after;
@@ -447,8 +502,13 @@ Status MappedFabric::bind(EndpointId id, uint64_t offset, MemoryId memory, uint6
                  " bound at offset %" PRIu64 "; unbind those first",
                  size, offset, id, overlapped->second.size, overlapped->first);
   }
-  HEDDLE_RETURN_IF_ERROR(provider_->map(windows_.at(id).base + offset, size, found->second.handle, memory_offset)
+  std::byte* at = whole_ ? nullptr : windows_.at(id).base + offset;
+  HEDDLE_RETURN_IF_ERROR(provider_->map(&at, size, found->second.handle, memory_offset)
                              .in(format("bind: endpoint %u at offset %" PRIu64, id, offset)));
+  if (whole_) {
+    windows_[id] = {at, size};
+    table_.set(id, at);
+  }
   ++found->second.binds;
   const Bind& bind = endpoint->binds[offset] = Bind{size, memory, memory_offset, Status::ok()};
   tell_importers(*endpoint, "bind", [&](ImporterKey key, Importer& importer) {
@@ -478,6 +538,10 @@ Status MappedFabric::unbind(EndpointId id, uint64_t offset, uint64_t size) {
   HEDDLE_RETURN_IF_ERROR(provider_->unmap(windows_.at(id).base + offset, size).in(format("unbind: endpoint %u", id)));
   for (auto bind = first; bind != last; ++bind) --memory_.at(bind->second.memory).binds;
   endpoint->binds.erase(first, last);
+  if (whole_) {
+    windows_[id] = {};
+    table_.set(id, nullptr);
+  }
   tell_importers(*endpoint, "unbind", [&](ImporterKey key, Importer& importer) {
     Message message;
     message.kind = MessageKind::kUnbound;

@@ -7,6 +7,7 @@
 // the caller's: the destructor leaves them as they are.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,7 @@ class MappedFabric : public Fabric {
   Status destroy(EndpointId id) override;
   Status allocate(uint64_t bytes, MemoryId* memory) override;
   Status release(MemoryId memory) override;
+  std::byte* address(MemoryId memory) const override;
   Status bind(EndpointId id, uint64_t offset, MemoryId memory, uint64_t memory_offset, uint64_t size) override;
   Status unbind(EndpointId id, uint64_t offset, uint64_t size) override;
 
@@ -63,6 +65,7 @@ class MappedFabric : public Fabric {
     MemoryProvider::Handle handle = 0;
     uint64_t bytes = 0;
     uint32_t binds = 0;
+    bool abandoned = false;  // whole, and a peer may still have it mapped: never freed
   };
   struct Bind {
     uint64_t size = 0;
@@ -105,10 +108,13 @@ class MappedFabric : public Fabric {
   Status check_free_id(EndpointId id, const char* call, uint64_t size) const;
   bool evaluate(EndpointId id, Endpoint& endpoint, Status* status);
   void unmap_all(EndpointId id, Endpoint& endpoint);
+  void say_gone(Endpoint& endpoint);
+  Status check_whole(uint64_t endpoint_bytes, uint64_t memory_bytes, uint64_t offset, uint64_t size) const;
 
   // mapped_peers.cc. Messages to this very PE are handled at once instead of travelling.
   Status send(int pe, const Message& message, OwnedFd fd = {});
   void deliver(int pe, const unsigned char* bytes, size_t size, OwnedFd fd);
+  bool await_detached(std::unique_lock<std::mutex>& lock, const Endpoint& endpoint);
   void handle(int pe, const Message& message, OwnedFd fd);
   void on_attach(int pe, const Message& message);
   void on_ack(int pe, const Message& message);
@@ -123,10 +129,12 @@ class MappedFabric : public Fabric {
   const std::unique_ptr<Courier> courier_;
   const std::unique_ptr<MemoryProvider> provider_;
   const uint64_t unit_;  // the provider's granularity
+  const bool whole_;     // the provider's is_whole()
   const int my_pe_;
   WindowTable table_;
 
   mutable std::mutex mutex_;
+  std::condition_variable detached_;         // an importer has gone
   std::map<EndpointId, uint32_t> reserved_;  // base -> count
   std::map<EndpointId, Window> windows_;
   std::map<EndpointId, Endpoint> endpoints_;

@@ -117,9 +117,11 @@ Status MappedFabric::tell_bound(int pe, uint32_t request, Importer& importer, ui
   message.offset = offset;
   message.size = bind.size;
   message.memory_offset = bind.memory_offset;
-  OwnedFd fd;
-  HEDDLE_RETURN_IF_ERROR(provider_->export_memory(memory_.at(bind.memory).handle, &fd));
-  return send(pe, message, std::move(fd));
+  Ticket ticket;
+  HEDDLE_RETURN_IF_ERROR(provider_->export_memory(memory_.at(bind.memory).handle, &ticket));
+  message.has_ticket = ticket.has_bytes ? 1 : 0;
+  std::memcpy(message.ticket, ticket.bytes, sizeof message.ticket);
+  return send(pe, message, std::move(ticket.fd));
 }
 
 void MappedFabric::tell_importers(Endpoint& endpoint, const char* what,
@@ -159,6 +161,7 @@ void MappedFabric::on_detach(int pe, const Message& message) {
   for (auto& [id, endpoint] : endpoints_) {
     if (endpoint.own && endpoint.serial == message.serial) endpoint.importers.erase(ImporterKey(pe, message.request));
   }
+  detached_.notify_all();
 }
 
 // ---- importer
@@ -171,7 +174,9 @@ void MappedFabric::on_bound(EndpointId id, Endpoint& import, const Message& mess
   const bool overlaps =
       (after != import.binds.end() && after->first - offset < size) ||
       (after != import.binds.begin() && offset - std::prev(after)->first < std::prev(after)->second.size);
-  if (!inside || !aligned || overlaps || !fd.valid()) {
+  const bool has_ticket = fd.valid() || message.has_ticket != 0;
+  const bool whole = !whole_ || (offset == 0 && size == import.size && message.memory_offset == 0);
+  if (!inside || !aligned || overlaps || !has_ticket || !whole) {
     import.failure = error(Code::kInternal,
                            "PE %d told of a bind of %" PRIu64 " bytes at offset %" PRIu64
                            " that cannot be (%s); run one version of the library on all PEs",
@@ -179,13 +184,20 @@ void MappedFabric::on_bound(EndpointId id, Endpoint& import, const Message& mess
                            !inside    ? "beyond the endpoint"
                            : !aligned ? "not aligned"
                            : overlaps ? "overlaps another"
+                           : !whole   ? "not the whole endpoint"
                                       : "no descriptor came with it");
     return answer(import, message, import.failure);
   }
   Bind& bind = import.binds[offset];
   bind.size = size;
-  bind.mapping = provider_->map_imported(windows_.at(id).base + offset, size, fd, message.memory_offset)
+  Ticket ticket;
+  ticket.fd = std::move(fd);
+  ticket.has_bytes = message.has_ticket != 0;
+  std::memcpy(ticket.bytes, message.ticket, sizeof ticket.bytes);
+  std::byte* at = whole_ ? nullptr : windows_.at(id).base + offset;
+  bind.mapping = provider_->map_imported(&at, size, ticket, message.memory_offset)
                      .in(format("mapping PE %d's memory at offset %" PRIu64, import.owner, offset));
+  if (whole_) windows_[id] = {at, size};
   answer(import, message, bind.mapping);
 }
 
@@ -204,6 +216,10 @@ void MappedFabric::on_unbound(EndpointId id, Endpoint& import, const Message& me
   }
   const Status unmapped = provider_->unmap(windows_.at(id).base + message.offset, message.size);
   import.binds.erase(first, last);
+  if (whole_) {
+    windows_[id] = {};
+    table_.set(id, nullptr);
+  }
   answer(import, message, unmapped);
 }
 

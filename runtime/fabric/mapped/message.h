@@ -2,7 +2,7 @@
 //
 //   importer                       owner
 //   kAttach(serial, nonce)   ->
-//                            <-    kAttached(size), kBound(descriptor) for each bind, kReady   or   kRefused(text)
+//                            <-    kAttached(size), kBound(ticket) for each bind, kReady   or   kRefused(text)
 //   kAck(change)             ->    for every kBound
 //                            <-    kBound, kUnbound whenever the owner binds or unbinds; kGone when it destroys
 //   kAck(change)             ->    for each
@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "runtime/fabric/fabric.h"
+#include "runtime/fabric/mapped/memory_provider.h"
 
 namespace heddle::mapped {
 
@@ -26,7 +27,7 @@ struct Nonce {
 
 constexpr uint32_t kHandleMagic = 0x45484448;   // "HDHE"
 constexpr uint32_t kMessageMagic = 0x4d484448;  // "HDHM"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 
 /// The contents of an EndpointHandle.
 struct HandleBody {
@@ -55,8 +56,10 @@ struct Message {
   uint64_t change = 0;         ///< kBound, kUnbound and their kAck: counted from 1 per importer
   uint64_t offset = 0;         ///< kBound, kUnbound: in the endpoint
   uint64_t size = 0;           ///< kAttached: of the endpoint; kBound, kUnbound: of the range
-  uint64_t memory_offset = 0;  ///< kBound: in the descriptor that comes with it
-  char text[184] = {};         ///< why, NUL-terminated, of kRefused and of a failed kAck
+  uint64_t memory_offset = 0;  ///< kBound: in the allocation
+  uint64_t has_ticket = 0;  ///< kBound: 1 when `ticket` says where the memory is, 0 when a descriptor comes beside it
+  unsigned char ticket[Ticket::kBytes] = {};
+  char text[440] = {};  ///< why, NUL-terminated, of kRefused and of a failed kAck
 
   void set_status(const Status& status) {
     code = static_cast<uint32_t>(status.code());

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "runtime/fabric/mapped/mapped_fabric.h"
 #include "runtime/gpu.h"
@@ -21,9 +23,11 @@ class PeerFabric final : public mapped::MappedFabric {
   FabricCapabilities capabilities() const override;
   Gpu* gpu() const override { return gpu_.get(); }
   Kernels* kernels() const override { return kernels_.get(); }
+  std::vector<std::string> remarks() const override;
   void describe(PeerIdentity* self) const override;
   Reach reach(const PeerIdentity& self, const PeerIdentity& peer) const override;
   Status reserve_addresses(uint64_t bytes, uint64_t alignment, std::byte** base) override;
+  Status allocate(uint64_t bytes, MemoryId* memory) override;
 
   Status put(EndpointId id, uint64_t offset, const void* source, size_t bytes) override;
   Status put_nbi(EndpointId id, uint64_t offset, const void* source, size_t bytes) override;
@@ -50,11 +54,19 @@ class PeerFabric final : public mapped::MappedFabric {
   Status join(CUstream_st* stream) override;
 
  private:
+  /// Kind of memory, and why it is that one.
+  struct Plan {
+    GpuMemory memory = GpuMemory::kDescriptors;
+    bool keeps_to_itself = false;      ///< NVSHMEM_DISABLE_P2P
+    std::vector<std::string> remarks;  ///< for heddle-info and the log
+  };
+  static Status choose_memory(const Settings& settings, const Gpu& gpu, Plan* plan);
   PeerFabric(std::unique_ptr<Courier> courier, std::unique_ptr<mapped::MemoryProvider> provider,
-             std::shared_ptr<Gpu> gpu, bool keeps_to_itself);
+             std::shared_ptr<Gpu> gpu, const Plan& plan);
   Status open();
 
   bool is_reserved(const void* address) const;
+  void note_reserved(std::byte* begin, uint64_t bytes);
   Status copy(void* to, const void* from, uint64_t bytes, const char* call);
   bool write_word(std::byte* at, uint64_t word, size_t bytes);
   Status get_by_mailbox(const std::byte* from, void* destination, size_t bytes, const char* call);
@@ -66,7 +78,7 @@ class PeerFabric final : public mapped::MappedFabric {
 
   const std::shared_ptr<Gpu> gpu_;
   const cuda::Driver& driver_;
-  const bool keeps_to_itself_;
+  const Plan plan_;
   std::unique_ptr<Kernels> kernels_;
   CUstream stream_ = nullptr;
   CUevent event_ = nullptr;

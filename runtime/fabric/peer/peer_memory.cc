@@ -2,22 +2,84 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstring>
 #include <utility>
 
 namespace heddle::peer {
+namespace {
 
-PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)), driver_(gpu_->driver()) {
-  properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties_.location.id = static_cast<int>(gpu_->device());
+// Names that cuda.h has from CUDA 12.3 and 12.4 on.
+constexpr auto kFabricHandle = static_cast<CUmemAllocationHandleType>(8);       // CU_MEM_HANDLE_TYPE_FABRIC
+constexpr auto kFabricHandlesSupported = static_cast<CUdevice_attribute>(128);  // ..._HANDLE_TYPE_FABRIC_SUPPORTED
+constexpr size_t kFabricHandleBytes = 64;                                       // sizeof(CUmemFabricHandle)
+static_assert(kFabricHandleBytes <= mapped::Ticket::kBytes);
+constexpr const char* kFabricHandlesNeed =
+    "fabric handles need GPUs joined by NVSwitch and IMEX: the service nvidia-imex, and a channel in "
+    "/dev/nvidia-caps-imex-channels that this user may open";
+
+CUmemAllocationProp properties_of(const Gpu& gpu, CUmemAllocationHandleType type) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = type;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = static_cast<int>(gpu.device());
+  return properties;
+}
+
+Status refuse_fabric_handles(const Gpu& gpu, CUresult result, const char* call) {
+  const Status failed = cuda_error(gpu.driver(), result, call, "%s, by a fabric handle", gpu.name().c_str());
+  return error(Code::kNotSupported, "%s; %s", failed.text().c_str(), kFabricHandlesNeed);
+}
+
+}  // namespace
+
+Status try_fabric_handles(const Gpu& gpu) {
+  if (gpu.attribute(kFabricHandlesSupported) == 0) {
+    return error(Code::kNotSupported,
+                 "%s: CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED is 0, for the GPU or its driver has none; %s",
+                 gpu.name().c_str(), kFabricHandlesNeed);
+  }
+  const cuda::Driver& driver = gpu.driver();
+  const ContextScope scope(gpu);
+  const RelaxedCapture relaxed(gpu);
+  const CUmemAllocationProp properties = properties_of(gpu, kFabricHandle);
+  size_t bytes = 0;
+  CUresult result = driver.MemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (result != CUDA_SUCCESS) return refuse_fabric_handles(gpu, result, "cuMemGetAllocationGranularity");
+  CUmemGenericAllocationHandle made = 0, imported = 0;
+  result = driver.MemCreate(&made, bytes, &properties, 0);
+  if (result != CUDA_SUCCESS) return refuse_fabric_handles(gpu, result, "cuMemCreate");
+  unsigned char handle[kFabricHandleBytes] = {};
+  const char* call = "cuMemExportToShareableHandle";
+  result = driver.MemExportToShareableHandle(handle, made, kFabricHandle, 0);
+  if (result == CUDA_SUCCESS) {
+    call = "cuMemImportFromShareableHandle";
+    result = driver.MemImportFromShareableHandle(&imported, handle, kFabricHandle);
+  }
+  if (result == CUDA_SUCCESS) (void)driver.MemRelease(imported);
+  (void)driver.MemRelease(made);  // fails only after the driver's end
+  return result == CUDA_SUCCESS ? Status::ok() : refuse_fabric_handles(gpu, result, call);
+}
+
+Status out_of_memory(const Gpu& gpu, const char* call, uint64_t bytes, const char* remedy) {
+  size_t free_bytes = 0, all_bytes = 0;
+  if (gpu.driver().MemGetInfo(&free_bytes, &all_bytes) != CUDA_SUCCESS) free_bytes = all_bytes = 0;
+  return error(Code::kOutOfMemory,
+               "asked %" PRIu64 " bytes of %s, free are %zu of %zu (%s: CUDA_ERROR_OUT_OF_MEMORY); %s", bytes,
+               gpu.name().c_str(), free_bytes, all_bytes, call, remedy);
+}
+
+PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, bool fabric_handles)
+    : gpu_(std::move(gpu)),
+      driver_(gpu_->driver()),
+      properties_(properties_of(*gpu_, fabric_handles ? kFabricHandle : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
   if (gpu_->attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0) {
     properties_.allocFlags.gpuDirectRDMACapable = 1;
   }
 }
 
-Status PeerMemory::open(std::shared_ptr<Gpu> gpu, std::unique_ptr<PeerMemory>* memory) {
-  std::unique_ptr<PeerMemory> fresh(new PeerMemory(std::move(gpu)));
+Status PeerMemory::open(std::shared_ptr<Gpu> gpu, bool fabric_handles, std::unique_ptr<PeerMemory>* memory) {
+  std::unique_ptr<PeerMemory> fresh(new PeerMemory(std::move(gpu), fabric_handles));
   const ContextScope scope(*fresh->gpu_);
   size_t bytes = 0;
   const CUresult result =
@@ -65,16 +127,11 @@ Status PeerMemory::allocate(uint64_t bytes, Handle* handle) {
     return Status::ok();
   }
   if (result != CUDA_ERROR_OUT_OF_MEMORY) {
-    return cuda_error(driver_, result, "cuMemCreate", "%" PRIu64 " bytes of %s, as file descriptors%s", bytes,
-                      gpu_->name().c_str(), properties_.allocFlags.gpuDirectRDMACapable != 0 ? ", for GPUDirect" : "");
+    return cuda_error(driver_, result, "cuMemCreate", "%" PRIu64 " bytes of %s, as %s%s", bytes, gpu_->name().c_str(),
+                      properties_.requestedHandleTypes == kFabricHandle ? "fabric handles" : "file descriptors",
+                      properties_.allocFlags.gpuDirectRDMACapable != 0 ? ", for GPUDirect" : "");
   }
-  size_t free_bytes = 0, all_bytes = 0;
-  if (driver_.MemGetInfo(&free_bytes, &all_bytes) != CUDA_SUCCESS) free_bytes = all_bytes = 0;
-  return error(Code::kOutOfMemory,
-               "asked %" PRIu64
-               " bytes of %s, free are %zu of %zu (cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY); ask for "
-               "less, free some, or run fewer processes on this GPU",
-               bytes, gpu_->name().c_str(), free_bytes, all_bytes);
+  return out_of_memory(*gpu_, "cuMemCreate", bytes, "ask for less, free some, or run fewer processes on this GPU");
 }
 
 void PeerMemory::release(Handle handle) {
@@ -83,9 +140,15 @@ void PeerMemory::release(Handle handle) {
   (void)driver_.MemRelease(handle);  // fails only after the driver's end
 }
 
-Status PeerMemory::export_memory(Handle handle, OwnedFd* fd) {
+Status PeerMemory::export_memory(Handle handle, mapped::Ticket* ticket) {
   const ContextScope scope(*gpu_);
   const RelaxedCapture relaxed(*gpu_);
+  if (properties_.requestedHandleTypes == kFabricHandle) {
+    const CUresult result = driver_.MemExportToShareableHandle(ticket->bytes, handle, kFabricHandle, 0);
+    if (result != CUDA_SUCCESS) return refuse_fabric_handles(*gpu_, result, "cuMemExportToShareableHandle");
+    ticket->has_bytes = true;
+    return Status::ok();
+  }
   int made = -1;
   const CUresult result =
       driver_.MemExportToShareableHandle(&made, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -95,18 +158,18 @@ Status PeerMemory::export_memory(Handle handle, OwnedFd* fd) {
                       "limit of open files (ulimit -n) reached?",
                       gpu_->name().c_str());
   }
-  *fd = OwnedFd(made);
+  ticket->fd = OwnedFd(made);
   return Status::ok();
 }
 
-Status PeerMemory::map(std::byte* address, uint64_t bytes, Handle handle, uint64_t memory_offset) {
+Status PeerMemory::map(std::byte** address, uint64_t bytes, Handle handle, uint64_t memory_offset) {
   const ContextScope scope(*gpu_);
   const RelaxedCapture relaxed(*gpu_);
-  const CUdeviceptr at = cuda::device_pointer(address);
+  const CUdeviceptr at = cuda::device_pointer(*address);
   CUresult result = driver_.MemMap(at, bytes, memory_offset, handle, 0);
   if (result != CUDA_SUCCESS) {
     return cuda_error(driver_, result, "cuMemMap", "%" PRIu64 " bytes at %p, offset %" PRIu64 " in the allocation, %s",
-                      bytes, static_cast<void*>(address), memory_offset, gpu_->name().c_str());
+                      bytes, static_cast<void*>(*address), memory_offset, gpu_->name().c_str());
   }
   CUmemAccessDesc access{};
   access.location = {};
@@ -117,19 +180,27 @@ Status PeerMemory::map(std::byte* address, uint64_t bytes, Handle handle, uint64
   if (result == CUDA_SUCCESS) return Status::ok();
   (void)driver_.MemUnmap(at, bytes);  // the first failure is the one to tell
   return cuda_error(driver_, result, "cuMemSetAccess", "%" PRIu64 " bytes at %p, read and write for %s", bytes,
-                    static_cast<void*>(address), gpu_->name().c_str());
+                    static_cast<void*>(*address), gpu_->name().c_str());
 }
 
-Status PeerMemory::map_imported(std::byte* address, uint64_t bytes, const OwnedFd& fd, uint64_t memory_offset) {
+Status PeerMemory::map_imported(std::byte** address, uint64_t bytes, const mapped::Ticket& ticket,
+                                uint64_t memory_offset) {
   const ContextScope scope(*gpu_);
   const RelaxedCapture relaxed(*gpu_);
   CUmemGenericAllocationHandle handle = 0;
-  void* const descriptor = reinterpret_cast<void*>(static_cast<uintptr_t>(fd.get()));
-  const CUresult result =
-      driver_.MemImportFromShareableHandle(&handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (result != CUDA_SUCCESS) {
-    return cuda_error(driver_, result, "cuMemImportFromShareableHandle", "descriptor %d, into %s", fd.get(),
-                      gpu_->name().c_str());
+  if (ticket.has_bytes) {
+    unsigned char bytes_of_handle[kFabricHandleBytes];  // the driver takes them as not constant
+    std::memcpy(bytes_of_handle, ticket.bytes, sizeof bytes_of_handle);
+    const CUresult result = driver_.MemImportFromShareableHandle(&handle, bytes_of_handle, kFabricHandle);
+    if (result != CUDA_SUCCESS) return refuse_fabric_handles(*gpu_, result, "cuMemImportFromShareableHandle");
+  } else {
+    void* const descriptor = reinterpret_cast<void*>(static_cast<uintptr_t>(ticket.fd.get()));
+    const CUresult result =
+        driver_.MemImportFromShareableHandle(&handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS) {
+      return cuda_error(driver_, result, "cuMemImportFromShareableHandle", "descriptor %d, into %s", ticket.fd.get(),
+                        gpu_->name().c_str());
+    }
   }
   const Status mapped = map(address, bytes, handle, memory_offset);
   (void)driver_.MemRelease(handle);  // the mapping keeps the memory

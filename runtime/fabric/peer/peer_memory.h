@@ -1,5 +1,5 @@
-// Memory of one GPU by CUDA virtual memory management: allocations that travel as file descriptors and are mapped by
-// other processes' GPUs.
+// Memory of one GPU by CUDA virtual memory management: allocations that travel as file descriptors or fabric handles
+// and are mapped by other processes' GPUs.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,9 @@ namespace heddle::peer {
 
 class PeerMemory final : public mapped::MemoryProvider {
  public:
-  /// Asks the driver for the granularity.
-  static Status open(std::shared_ptr<Gpu> gpu, std::unique_ptr<PeerMemory>* memory);
+  /// Asks the driver for the granularity. With `fabric_handles` allocations travel as such; try_fabric_handles says
+  /// whether that can work.
+  static Status open(std::shared_ptr<Gpu> gpu, bool fabric_handles, std::unique_ptr<PeerMemory>* memory);
 
   uint64_t granularity() const override { return granularity_; }
   const char* granularity_name() const override { return "granularity of GPU memory,"; }
@@ -20,18 +21,26 @@ class PeerMemory final : public mapped::MemoryProvider {
   void release_addresses(std::byte* base, uint64_t bytes) override;
   Status allocate(uint64_t bytes, Handle* handle) override;
   void release(Handle handle) override;
-  Status export_memory(Handle handle, OwnedFd* fd) override;
-  Status map(std::byte* address, uint64_t bytes, Handle handle, uint64_t memory_offset) override;
-  Status map_imported(std::byte* address, uint64_t bytes, const OwnedFd& fd, uint64_t memory_offset) override;
+  Status export_memory(Handle handle, mapped::Ticket* ticket) override;
+  Status map(std::byte** address, uint64_t bytes, Handle handle, uint64_t memory_offset) override;
+  Status map_imported(std::byte** address, uint64_t bytes, const mapped::Ticket& ticket,
+                      uint64_t memory_offset) override;
   Status unmap(std::byte* address, uint64_t bytes) override;
 
  private:
-  explicit PeerMemory(std::shared_ptr<Gpu> gpu);
+  PeerMemory(std::shared_ptr<Gpu> gpu, bool fabric_handles);
 
   const std::shared_ptr<Gpu> gpu_;
   const cuda::Driver& driver_;
   CUmemAllocationProp properties_{};
   uint64_t granularity_ = 0;
 };
+
+/// Whether memory of this GPU can be made, exported and imported by a fabric handle, found out by doing so once with
+/// the least amount. kNotSupported with the call that failed, its error and what is needed.
+Status try_fabric_handles(const Gpu& gpu);
+
+/// kOutOfMemory for `call` that was asked for `bytes`, with what the GPU has left and `remedy`. Its context is current.
+Status out_of_memory(const Gpu& gpu, const char* call, uint64_t bytes, const char* remedy);
 
 }  // namespace heddle::peer
