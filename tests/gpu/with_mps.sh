@@ -5,7 +5,7 @@
 # usage: with_mps.sh COMMAND [argument...]
 control=nvidia-cuda-mps-control
 # For the command. Under ctest less than the test's limit, which would not let us stop the daemon.
-seconds=${HEDDLE_MPS_TEST_SECONDS:-3600}
+seconds=${MPS_TEST_SECONDS:-3600}
 folder=
 command=
 
