@@ -201,6 +201,7 @@ class FakeCuda {
   };
 
   FakeCuda();
+  void add_memory();  // fake_driver_memory.cc
 
   /// The stream that this thread captures, and its mode.
   static Stream*& own_capture() {
