@@ -49,6 +49,8 @@ for run in "${runs[@]}"; do
     exit 77
   fi
   for tool in "${tools[@]}"; do
+    # Every kernel in graphs is one of the library's that the others run too; racecheck takes minutes for thousands.
+    [ "$program $tool" != "graphs racecheck" ] || continue
     name="$program ${arguments/$names/} ($policy)"
     mine=$logs/${program}_${tool}_$RANDOM
     mkdir "$mine"

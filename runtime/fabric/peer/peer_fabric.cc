@@ -58,8 +58,8 @@ Status PeerFabric::make(const Settings& settings, const FabricRequest& request, 
 Status PeerFabric::choose_memory(const Settings& settings, const Gpu& gpu, Plan* plan) {
   plan->keeps_to_itself = settings.disable_p2p;
   const char* const asked = settings.cumem_handle_type.c_str();
-  const bool wants_fabric = strcasecmp(asked, "FABRIC") == 0;
-  if (!wants_fabric && strcasecmp(asked, "FILE_DESCRIPTOR") != 0 && strcasecmp(asked, "ANY") != 0) {
+  const bool wants_fabric = strcasecmp(asked, "FABRIC") == 0, takes_any = strcasecmp(asked, "ANY") == 0;
+  if (!wants_fabric && !takes_any && strcasecmp(asked, "FILE_DESCRIPTOR") != 0) {
     return error(Code::kInvalidValue, "NVSHMEM_CUMEM_HANDLE_TYPE=\"%s\" is none of FILE_DESCRIPTOR, FABRIC and ANY",
                  asked);
   }
@@ -74,7 +74,8 @@ Status PeerFabric::choose_memory(const Settings& settings, const Gpu& gpu, Plan*
     plan->remarks.push_back("GPU memory by cudaMalloc, shared by CUDA IPC: " + why);
     return Status::ok();
   }
-  const Status fabric = try_fabric_handles(gpu);
+  Status fabric = wants_fabric || takes_any ? Status::ok() : find_imex_channel();
+  if (fabric.is_ok()) fabric = try_fabric_handles(gpu);
   if (wants_fabric && !fabric.is_ok()) {
     return fabric.in("NVSHMEM_CUMEM_HANDLE_TYPE=FABRIC cannot be followed (unset it to use file descriptors)");
   }

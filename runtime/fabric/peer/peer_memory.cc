@@ -1,8 +1,11 @@
 #include "runtime/fabric/peer/peer_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 namespace heddle::peer {
@@ -13,6 +16,7 @@ constexpr auto kFabricHandle = static_cast<CUmemAllocationHandleType>(8);       
 constexpr auto kFabricHandlesSupported = static_cast<CUdevice_attribute>(128);  // ..._HANDLE_TYPE_FABRIC_SUPPORTED
 constexpr size_t kFabricHandleBytes = 64;                                       // sizeof(CUmemFabricHandle)
 static_assert(kFabricHandleBytes <= mapped::Ticket::kBytes);
+constexpr const char* kImexChannels = "/dev/nvidia-caps-imex-channels";
 constexpr const char* kFabricHandlesNeed =
     "fabric handles need GPUs joined by NVSwitch and IMEX: the service nvidia-imex, and a channel in "
     "/dev/nvidia-caps-imex-channels that this user may open";
@@ -32,6 +36,15 @@ Status refuse_fabric_handles(const Gpu& gpu, CUresult result, const char* call) 
 }
 
 }  // namespace
+
+Status find_imex_channel() {
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(kImexChannels, failed)) {
+    if (::access(entry.path().c_str(), R_OK | W_OK) == 0) return Status::ok();
+  }
+  return error(Code::kNotSupported, "not tried, as this user can open no channel in %s; %s", kImexChannels,
+               kFabricHandlesNeed);
+}
 
 Status try_fabric_handles(const Gpu& gpu) {
   if (gpu.attribute(kFabricHandlesSupported) == 0) {

@@ -39,6 +39,8 @@ class PeerMemory final : public mapped::MemoryProvider {
 /// Whether memory of this GPU can be made, exported and imported by a fabric handle, found out by doing so once with
 /// the least amount. kNotSupported with the call that failed, its error and what is needed.
 Status try_fabric_handles(const Gpu& gpu);
+/// Whether there is what the driver needs for them: without it a trial is a failing call, which tools would show.
+Status find_imex_channel();
 
 /// kOutOfMemory for `call` that was asked for `bytes`, with what the GPU has left and `remedy`. Its context is current.
 Status out_of_memory(const Gpu& gpu, const char* call, uint64_t bytes, const char* remedy);
