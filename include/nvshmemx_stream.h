@@ -4,9 +4,9 @@
  * - The call enqueues and returns; the work is done when the stream comes to it, as by the host call of the same name.
  *   Later work of the stream finds it done: puts delivered, gets arrived. Streams are those of the GPU that holds this
  *   PE's heap; 0 is the legacy default stream.
- * - Arguments are read when the call is made: values travel with it. Local addresses of puts and gets may be any memory;
- *   pageable sources are read in the call, others when the stream comes to it. Arrays that a kernel has to read (status,
- *   cmp_values) must be GPU or pinned memory, and stay.
+ * - Arguments are read when the call is made: values travel with it. Local addresses of puts and gets may be any
+ * memory; pageable sources are read in the call, others when the stream comes to it. Arrays that a kernel has to read
+ * (status, cmp_values) must be GPU or pinned memory, and stay.
  * - All may be captured into a CUDA graph, but for T_g, which returns a value: it reports the error, returns zero, and
  *   the capture goes on. A graph keeps values (T_p, signals, cmp_value), and reads and writes the local memory of puts
  *   and gets anew at each launch: that of any kind, pageable too, must stay while graphs use it.

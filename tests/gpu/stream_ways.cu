@@ -46,7 +46,7 @@ __global__ void copy_units(Task task) {
 __global__ void copy_blocks(Task task) {
   cudaGridDependencySynchronize();
   [[maybe_unused]] const uint32_t share = task.bytes / gridDim.x;  // sizes here are multiples
-#if defined(__CUDA_ARCH__)  // scopes of kernels are not there for the host
+#if defined(__CUDA_ARCH__)                                         // scopes of kernels are not there for the host
   device::copy<device::ToPeer>(device::BlockScope(), task.to + share * blockIdx.x, task.from + share * blockIdx.x,
                                share);
 #endif
