@@ -3,9 +3,13 @@
 # and runs it with two PEs.
 # usage: run.sh build|run NVCC SOURCE-FOLDER CXX FOLDER-OF-LIBHEDDLE HEDDLERUN [ARCH]
 # "build" takes two of the four ways to build and wants no GPU: without one the program only opens and closes its library.
-# Exit code 77: built, but there are not two GPUs.
+# Exit code 77: there are not two GPUs.
 set -euo pipefail
 what=$1 nvcc=$2 source=$3 cxx=$4 library=$5 heddlerun=$6 arch=${7:-sm_90}
+if [ "$what" = run ] && [ ! -e /dev/nvidiactl ]; then
+  echo "skipped: this machine has no NVIDIA driver"
+  exit 77
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
