@@ -17,6 +17,7 @@ struct HeapView {
   char* my_heap = nullptr;  ///< start of this PE's heap, in this process
   int64_t stride = 0;       ///< from one PE's heap to the next one's, in bytes
   uint64_t extent = 0;      ///< bytes from my_heap up to the end of bound memory
+  uint64_t reserved = 0;    ///< the first bytes of every heap, which are the library's own and no call's argument
   int32_t my_pe = 0;
   int32_t n_pes = 0;     ///< 0 while there is no world: every PE is then out of range
   uint32_t id_base = 0;  ///< endpoint id of PE 0; PE p's is id_base + p
@@ -40,11 +41,12 @@ HEDDLE_HD HEDDLE_INLINE uint64_t heap_offset(const HeapView& view, const void* a
   return static_cast<uint64_t>(static_cast<const char*>(address) - view.my_heap);
 }
 
-/// Whether [address, address + bytes) lies in bound memory of this PE's heap.
+/// Whether [address, address + bytes) lies in the part of this PE's heap that programs may name: bound memory behind
+/// the library's own.
 HEDDLE_HD HEDDLE_INLINE bool in_heap(const HeapView& view, const void* address, uint64_t bytes) {
   const uint64_t offset = heap_offset(view, address);
   const uint64_t extent = extent_of(view);
-  return offset <= extent && bytes <= extent - offset;
+  return offset >= view.reserved && offset <= extent && bytes <= extent - offset;
 }
 
 HEDDLE_HD HEDDLE_INLINE bool is_pe(const HeapView& view, int pe) {

@@ -72,7 +72,7 @@ struct DeviceState {
   const int32_t* gpu_teams;    ///< the members of the one, then of the other, ascending; in memory of this device.
                                ///< nullptr: every PE has a GPU of its own
 };
-constexpr uint32_t kStateVersion = 5;
+constexpr uint32_t kStateVersion = 6;
 
 }  // namespace heddle::device
 

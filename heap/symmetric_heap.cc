@@ -125,6 +125,7 @@ void SymmetricHeap::refresh_view() {
   view_.my_heap = reinterpret_cast<char*>(base());
   view_.stride = static_cast<int64_t>(space_.stride());
   view_.extent = allocator_->extent();
+  view_.reserved = shape_.internal_bytes;
   view_.my_pe = shape_.my_pe;
   view_.n_pes = shape_.n_pes;
   view_.id_base = ids_.base;
@@ -219,8 +220,8 @@ Status SymmetricHeap::free(ControlChannel& channel, void* block, Deadline deadli
   mine.offset = device::heap_offset(view_, block);
   if (!device::in_heap(view_, block, 1)) {
     note(&mine, error(Code::kInvalidValue, "%p is outside the symmetric heap [%p, %p)", block,
-                      static_cast<void*>(base()), static_cast<void*>(base() + view_.extent)));
-  } else if (mine.offset < shape_.internal_bytes || allocator_->block_bytes(mine.offset) == 0) {
+                      static_cast<void*>(base() + view_.reserved), static_cast<void*>(base() + view_.extent)));
+  } else if (allocator_->block_bytes(mine.offset) == 0) {
     note(&mine, error(Code::kInvalidValue,
                       "%p is not the start of a live block: it was freed already or never given by "
                       "nvshmem_malloc",
