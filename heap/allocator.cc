@@ -48,9 +48,8 @@ Allocator::Plan Allocator::plan(uint64_t bytes, uint64_t alignment) const {
 
   // Every gap between segments may be filled, and the block may use the free memory on both sides of the gap. The gap
   // that needs the least new memory is taken, the lowest among equals.
-  uint64_t gap_begin = 0;
-  auto consider = [&](uint64_t gap_end) {
-    if (gap_begin == gap_end) return;
+  for (const Extent& gap : gaps()) {
+    const uint64_t gap_begin = gap.offset, gap_end = gap.offset + gap.bytes;
     uint64_t begin = gap_begin, end = gap_end;
     auto after = free_.lower_bound(gap_begin);
     if (after != free_.begin()) {
@@ -59,25 +58,62 @@ Allocator::Plan Allocator::plan(uint64_t bytes, uint64_t alignment) const {
     }
     if (after != free_.end() && after->first == gap_end) end += after->second;
     const uint64_t start = place(begin, end, bytes, alignment);
-    if (start == kNowhere) return;
+    if (start == kNowhere) continue;
     const uint64_t segment_begin = std::max(gap_begin, round_down(start, chunk_));
     const uint64_t segment_end = std::min(gap_end, round_up(start + bytes, chunk_));
-    if (plan.can_grow && plan.segment.bytes <= segment_end - segment_begin) return;
+    if (plan.can_grow && plan.segment.bytes <= segment_end - segment_begin) continue;
     plan.can_grow = true;
     plan.offset = start;
     plan.segment = {segment_begin, segment_end - segment_begin};
-  };
-  for (const auto& [offset, segment_bytes] : segments_) {
-    consider(offset);
-    gap_begin = offset + segment_bytes;
   }
-  consider(limit_);
   return plan;
 }
 
+std::vector<Extent> Allocator::gaps() const {
+  std::vector<Extent> gaps;
+  uint64_t begin = 0;
+  for (const auto& [offset, bytes] : segments_) {
+    if (offset > begin) gaps.push_back({begin, offset - begin});
+    begin = offset + bytes;
+  }
+  if (limit_ > begin) gaps.push_back({begin, limit_ - begin});
+  return gaps;
+}
+
+bool Allocator::is_gap(Extent extent) const {
+  for (const Extent& gap : gaps()) {
+    if (extent.offset >= gap.offset && extent.bytes <= gap.bytes &&
+        extent.offset - gap.offset <= gap.bytes - extent.bytes) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::optional<uint64_t> Allocator::place_registered(uint64_t bytes) const {
+  std::optional<Extent> best;
+  for (const Extent& gap : gaps()) {
+    if (gap.bytes >= bytes && (!best || gap.bytes < best->bytes)) best = gap;
+  }
+  if (!best) return std::nullopt;
+  return best->offset;
+}
+
+void Allocator::add_registered(Extent segment) {
+  assert(segment.bytes > 0 && segment.bytes % kMinAlignment == 0 && is_gap(segment));
+  segments_.emplace(segment.offset, segment.bytes);
+  registered_.insert(segment.offset);
+}
+
+Extent Allocator::registered_at(uint64_t offset) const {
+  const auto next = registered_.upper_bound(offset);
+  if (next == registered_.begin()) return {};
+  const uint64_t begin = *std::prev(next), bytes = segments_.at(begin);
+  return offset - begin < bytes ? Extent{begin, bytes} : Extent{};
+}
+
 void Allocator::add_segment(Extent segment) {
-  assert(segment.bytes > 0 && segment.offset % chunk_ == 0 && segment.bytes % chunk_ == 0);
-  assert(segment.offset <= limit_ && segment.bytes <= limit_ - segment.offset);
+  assert(segment.bytes > 0 && (segment.offset | segment.bytes) % kMinAlignment == 0 && is_gap(segment));
   segments_.emplace(segment.offset, segment.bytes);
   coalesce(free_.emplace(segment.offset, segment.bytes).first);
 }
@@ -134,7 +170,8 @@ std::vector<Extent> Allocator::removable_segments() const {
     const auto [offset, bytes] = *segment;
     // A block touches the segment when the last one that starts below its end reaches into it.
     const auto next = blocks_.lower_bound(offset + bytes);
-    const bool used = next != blocks_.begin() && std::prev(next)->first + std::prev(next)->second > offset;
+    const bool used = registered_.count(offset) > 0 ||
+                      (next != blocks_.begin() && std::prev(next)->first + std::prev(next)->second > offset);
     // A spare in the middle of a gap would cut the largest block that can be had, so it must adjoin memory that stays.
     const bool spare = !used && !spare_kept && bytes == chunk_ && offset == kept_end;
     if (used || spare || segment == segments_.begin()) {
@@ -148,6 +185,10 @@ std::vector<Extent> Allocator::removable_segments() const {
 }
 
 void Allocator::remove_segment(Extent segment) {
+  if (registered_.erase(segment.offset) > 0) {
+    segments_.erase(segment.offset);
+    return;
+  }
   auto range = std::prev(free_.upper_bound(segment.offset));
   const uint64_t begin = range->first, end = begin + range->second, segment_end = segment.offset + segment.bytes;
   assert(begin <= segment.offset && end >= segment_end);
@@ -172,22 +213,21 @@ uint64_t Allocator::largest_free() const {
   // Free memory and one gap beside it can become one block, as in plan(): [free] gap [free].
   uint64_t largest = 0;
   for (const auto& range : free_) largest = std::max(largest, range.second);
-  uint64_t gap_begin = 0;
-  auto consider = [&](uint64_t gap_end) {
-    if (gap_begin == gap_end) return;
-    uint64_t bytes = gap_end - gap_begin;
-    const auto after = free_.lower_bound(gap_begin);
-    if (after != free_.begin() && std::prev(after)->first + std::prev(after)->second == gap_begin) {
+  for (const Extent& gap : gaps()) {
+    uint64_t bytes = gap.bytes;
+    const auto after = free_.lower_bound(gap.offset);
+    if (after != free_.begin() && std::prev(after)->first + std::prev(after)->second == gap.offset) {
       bytes += std::prev(after)->second;
     }
-    if (after != free_.end() && after->first == gap_end) bytes += after->second;
+    if (after != free_.end() && after->first == gap.offset + gap.bytes) bytes += after->second;
     largest = std::max(largest, bytes);
-  };
-  for (const auto& [offset, segment_bytes] : segments_) {
-    consider(offset);
-    gap_begin = offset + segment_bytes;
   }
-  consider(limit_);
+  return largest;
+}
+
+uint64_t Allocator::largest_gap() const {
+  uint64_t largest = 0;
+  for (const Extent& gap : gaps()) largest = std::max(largest, gap.bytes);
   return largest;
 }
 

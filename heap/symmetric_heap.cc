@@ -12,10 +12,14 @@ namespace {
 struct HeapCall {
   uint64_t bytes = 0;
   uint64_t alignment = 0;
-  uint64_t offset = 0;  // of the block to free
+  uint64_t offset = 0;  // of the block to free, the buffer to unregister, or where one is to be
   int32_t invalid = 0;  // this PE's arguments are wrong; its Code
-  char text[164] = {};  // and why
+  char text[484] = {};  // and why
 };
+
+constexpr const char* kChunkGoes = "release of an empty chunk of the heap";
+constexpr const char* kBufferGoes = "release of a registered buffer";
+constexpr uint64_t kAnywhere = UINT64_MAX;  // HeapCall::offset without a preferred address
 
 void note(HeapCall* call, const Status& status) {
   if (status.is_ok()) return;
@@ -48,7 +52,7 @@ SymmetricHeap::~SymmetricHeap() {
     if (made_[pe] && pe != own) (void)fabric_.destroy(ids_.base + static_cast<EndpointId>(pe));
   }
   if (own < made_.size() && made_[own]) (void)fabric_.destroy(ids_.base + static_cast<EndpointId>(own));
-  for (const auto& [offset, memory] : memory_) (void)fabric_.release(memory);
+  for (const auto& [offset, part] : memory_) (void)fabric_.release(part.memory);
   if (ids_.count > 0) (void)fabric_.release_ids(ids_);
 }
 
@@ -96,7 +100,7 @@ Status SymmetricHeap::open(const Shape& shape, Deadline deadline, EndpointHandle
   HEDDLE_RETURN_IF_ERROR(grow(first, deadline)
                              .in(format("the first %s of the symmetric heap (limit %s)", size_text(first.bytes).c_str(),
                                         size_text(shape.limit).c_str())));
-  if (whole_) base_ = fabric_.address(memory_.at(0));
+  if (whole_) base_ = fabric_.address(memory_.at(0).memory);
   allocator_->take(0, shape.internal_bytes);
   HEDDLE_RETURN_IF_ERROR(fabric_.clear(own, 0, shape.internal_bytes));
   refresh_view();
@@ -146,28 +150,46 @@ Status SymmetricHeap::grow(Extent segment, Deadline deadline) {
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    memory_[segment.offset] = memory;
+    memory_[segment.offset] = {memory, segment.bytes};
     allocator_->add_segment(segment);
   }
   return await_ready(fabric_, own, 1, deadline, format("growth of the heap by %s", size_text(segment.bytes).c_str()),
                      shape_.poison);
 }
 
-Status SymmetricHeap::shrink(Extent segment, Deadline deadline) {
+/// Takes a segment away, with as much of its memory as was bound.
+Status SymmetricHeap::shrink(Extent segment, const char* what, Deadline deadline) {
   const EndpointId own = ids_.base + static_cast<EndpointId>(shape_.my_pe);
+  std::vector<MemoryId> released;
+  uint64_t bound = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     allocator_->remove_segment(segment);
+    const auto first = memory_.lower_bound(segment.offset);
+    const auto last = memory_.lower_bound(segment.offset + segment.bytes);
+    for (auto part = first; part != last; ++part) {
+      released.push_back(part->second.memory);
+      bound += part->second.bytes;
+    }
+    memory_.erase(first, last);
   }
-  const auto memory = memory_.find(segment.offset);
-  if (memory == memory_.end()) return Status::ok();
-  HEDDLE_RETURN_IF_ERROR(fabric_.unbind(own, segment.offset, segment.bytes));
-  const MemoryId released = memory->second;
-  memory_.erase(memory);
+  if (released.empty()) return Status::ok();
+  HEDDLE_RETURN_IF_ERROR(fabric_.unbind(own, segment.offset, bound));
   // The peers' mappings keep the pages alive until they too have let go.
-  HEDDLE_RETURN_IF_ERROR(
-      await_ready(fabric_, own, 1, deadline, "release of an empty chunk of the heap", shape_.poison));
-  return fabric_.release(released);
+  const auto await = [&] { return await_ready(fabric_, own, 1, deadline, what, shape_.poison); };
+  Status status = await();
+  // Every PE that cannot map says so for each part. What is still to come belongs to what goes here, not to what
+  // follows.
+  const auto is_over = [](const Status& s) {
+    return s.is_ok() || s.code() == Code::kTimeout || s.code() == Code::kPeerLost;
+  };
+  Status later = status;
+  for (size_t most = released.size() * ids_.count; most > 0 && !is_over(later); --most) later = await();
+  for (const MemoryId memory : released) {
+    const Status gone = fabric_.release(memory);
+    if (status.is_ok()) status = gone;
+  }
+  return status;
 }
 
 Status SymmetricHeap::allocate(ControlChannel& channel, const char* call, uint64_t bytes, uint64_t alignment,
@@ -195,7 +217,7 @@ Status SymmetricHeap::allocate(ControlChannel& channel, const char* call, uint64
   if (plan.can_grow && !plan.fits) {
     Status grown = channel.agree(call, grow(plan.segment, deadline), deadline);
     if (!grown.is_ok()) {
-      if (memory_.count(plan.segment.offset) > 0) (void)shrink(plan.segment, deadline);
+      if (memory_.count(plan.segment.offset) > 0) (void)shrink(plan.segment, kChunkGoes, deadline);
       if (grown.code() != Code::kOutOfMemory) return grown;
       const HeapFigures now = figures();
       return error(Code::kOutOfMemory,
@@ -221,6 +243,11 @@ Status SymmetricHeap::free(ControlChannel& channel, void* block, Deadline deadli
   if (!device::in_heap(view_, block, 1)) {
     note(&mine, error(Code::kInvalidValue, "%p is outside the symmetric heap [%p, %p)", block,
                       static_cast<void*>(base() + view_.reserved), static_cast<void*>(base() + view_.extent)));
+  } else if (allocator_->registered_at(mine.offset).bytes > 0) {
+    note(&mine, error(Code::kInvalidValue,
+                      "%p lies in a registered buffer, not in a block of nvshmem_malloc; give it back with "
+                      "nvshmemx_buffer_unregister_symmetric",
+                      block));
   } else if (allocator_->block_bytes(mine.offset) == 0) {
     note(&mine, error(Code::kInvalidValue,
                       "%p is not the start of a live block: it was freed already or never given by "
@@ -236,7 +263,7 @@ Status SymmetricHeap::free(ControlChannel& channel, void* block, Deadline deadli
     HEDDLE_RETURN_IF_ERROR(allocator_->give_back(mine.offset));
     empty = allocator_->removable_segments();
   }
-  for (const Extent& segment : empty) HEDDLE_RETURN_IF_ERROR(shrink(segment, deadline));
+  for (const Extent& segment : empty) HEDDLE_RETURN_IF_ERROR(shrink(segment, kChunkGoes, deadline));
   if (!empty.empty()) {
     // Chunks that a PE still maps must not be bound again by the next growth: all have let go first.
     HEDDLE_RETURN_IF_ERROR(channel.agree("nvshmem_free", Status::ok(), deadline));
@@ -244,6 +271,162 @@ Status SymmetricHeap::free(ControlChannel& channel, void* block, Deadline deadli
     refresh_view();
   }
   return Status::ok();
+}
+
+// ---- registered buffers
+
+Status SymmetricHeap::check_adopts() const {
+  if (fabric_.capabilities().adopts_memory) return Status::ok();
+  return error(
+      Code::kNotSupported,
+      "only CUDA VMM memory (of cuMemCreate, with an exportable handle) can become symmetric, and only where the "
+      "heaps are such memory too; this job's fabric is %s%s: copy into a block of nvshmem_malloc instead",
+      fabric_.name(), whole_ ? ", with heaps by cudaMalloc (NVSHMEM_DISABLE_CUDA_VMM)" : "");
+}
+
+/// What is wrong with this PE's arguments, before the memory itself is looked at.
+Status SymmetricHeap::check_buffer(const void* buffer, uint64_t bytes, const void* preferred) const {
+  if (buffer == nullptr || bytes == 0) {
+    return error(Code::kInvalidValue, "[%p, +%" PRIu64 " bytes) is empty; pass an address and a size of at least 1",
+                 buffer, bytes);
+  }
+  HEDDLE_RETURN_IF_ERROR(check_adopts());
+  const uint64_t unit = fabric_.capabilities().granularity;
+  const auto begin = reinterpret_cast<uintptr_t>(buffer), heaps = reinterpret_cast<uintptr_t>(space_.window(0));
+  if (bytes > UINTPTR_MAX - begin) {
+    return error(Code::kInvalidValue, "[%p, +%" PRIu64 " bytes) runs past the last address", buffer, bytes);
+  }
+  if ((reinterpret_cast<uintptr_t>(buffer) | bytes) % unit != 0) {
+    return error(Code::kInvalidValue,
+                 "[%p, +%" PRIu64 " bytes): address and size must be multiples of %" PRIu64
+                 ", the granularity of memory that PEs can map",
+                 buffer, bytes, unit);
+  }
+  if (begin < heaps + space_.bytes() && heaps < begin + bytes) {
+    return error(Code::kInvalidValue, "[%p, +%" PRIu64 " bytes) meets the symmetric heaps [%p, +%" PRIu64 " bytes)",
+                 buffer, bytes, static_cast<const void*>(space_.window(0)), space_.bytes());
+  }
+  if (preferred == nullptr) return Status::ok();
+  const uint64_t offset = device::heap_offset(view_, preferred);
+  if (offset >= shape_.limit || bytes > shape_.limit - offset || offset % unit != 0) {
+    return error(Code::kInvalidValue,
+                 "the preferred address %p for %" PRIu64 " bytes must be a multiple of %" PRIu64
+                 " in the addresses of this PE's heap, [%p, %p); raise NVSHMEM_SYMMETRIC_SIZE for more",
+                 preferred, bytes, unit, static_cast<const void*>(base()),
+                 static_cast<const void*>(base() + shape_.limit));
+  }
+  return Status::ok();
+}
+
+/// One part for each allocation that is mapped in the buffer. Those that were taken over are in `parts` in any case.
+Status SymmetricHeap::adopt(const void* buffer, uint64_t bytes, std::vector<Part>* parts) {
+  for (uint64_t done = 0; done < bytes;) {
+    Part part;
+    HEDDLE_RETURN_IF_ERROR(
+        fabric_.adopt(static_cast<const std::byte*>(buffer) + done, bytes - done, &part.memory, &part.bytes));
+    parts->push_back(part);
+    done += part.bytes;
+  }
+  return Status::ok();
+}
+
+/// Where the buffer goes; all PEs come to the same.
+Status SymmetricHeap::place_buffer(uint64_t bytes, const void* preferred, Extent* place) const {
+  if (preferred != nullptr) {
+    *place = {device::heap_offset(view_, preferred), bytes};
+    if (allocator_->is_gap(*place)) return Status::ok();
+    return error(Code::kInvalidValue,
+                 "%" PRIu64 " bytes at the preferred address, heap offset %" PRIu64
+                 ", meet memory of the heap or another registered buffer",
+                 bytes, place->offset);
+  }
+  const std::optional<uint64_t> offset = allocator_->place_registered(bytes);
+  if (!offset) {
+    return error(Code::kOutOfMemory,
+                 "no room for a buffer of %" PRIu64 " bytes in the addresses of the heap: the largest gap is %" PRIu64
+                 " bytes (limit %" PRIu64 ", with memory %" PRIu64 "); raise NVSHMEM_SYMMETRIC_SIZE",
+                 bytes, allocator_->largest_gap(), allocator_->limit(), allocator_->physical());
+  }
+  *place = {*offset, bytes};
+  return Status::ok();
+}
+
+/// Binds all parts, which become the heap's as they are bound, and waits until every PE has mapped them.
+Status SymmetricHeap::bind_buffer(Extent place, std::vector<Part>* parts, Deadline deadline) {
+  const EndpointId own = ids_.base + static_cast<EndpointId>(shape_.my_pe);
+  for (uint64_t offset = place.offset; !parts->empty(); parts->erase(parts->begin())) {
+    const Part part = parts->front();
+    HEDDLE_RETURN_IF_ERROR(fabric_.bind(own, offset, part.memory, 0, part.bytes));
+    std::lock_guard<std::mutex> lock(mutex_);
+    memory_[offset] = part;
+    offset += part.bytes;
+  }
+  return await_ready(fabric_, own, 1, deadline, "the mapping of a registered buffer by the other PEs", shape_.poison);
+}
+
+Status SymmetricHeap::register_buffer(ControlChannel& channel, const char* call, const void* buffer, uint64_t bytes,
+                                      const void* preferred, const Status& valid, Deadline deadline, void** alias) {
+  *alias = nullptr;
+  std::vector<Part> parts;  // adopted and not bound
+  HeapCall mine;
+  mine.bytes = bytes;
+  mine.offset = preferred == nullptr ? kAnywhere : device::heap_offset(view_, preferred);
+  Status usable = valid.is_ok() ? check_buffer(buffer, bytes, preferred) : valid;
+  if (usable.is_ok()) usable = adopt(buffer, bytes, &parts);
+  note(&mine, usable);
+  const auto agree_on_place = [&](Extent* place) -> Status {
+    std::vector<HeapCall> calls(static_cast<size_t>(shape_.n_pes));
+    HEDDLE_RETURN_IF_ERROR(channel.allgather(call, &mine, sizeof mine, calls.data(), deadline));
+    HEDDLE_RETURN_IF_ERROR(judge(calls, "size in bytes", &HeapCall::bytes));
+    HEDDLE_RETURN_IF_ERROR(judge(calls, "heap offset of the preferred address", &HeapCall::offset));
+    return place_buffer(bytes, preferred, place);
+  };
+  Extent place;
+  Status status = agree_on_place(&place);
+  if (status.is_ok()) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      allocator_->add_registered(place);
+    }
+    status = channel.agree(call, bind_buffer(place, &parts, deadline), deadline);
+    if (!status.is_ok()) (void)shrink(place, kBufferGoes, deadline);  // the first failure is the one to tell
+  }
+  for (const Part& part : parts) (void)fabric_.release(part.memory);
+  if (!status.is_ok()) return status;
+  std::lock_guard<std::mutex> lock(mutex_);
+  refresh_view();
+  *alias = base() + place.offset;
+  return Status::ok();
+}
+
+Status SymmetricHeap::unregister_buffer(ControlChannel& channel, const char* call, const void* alias, uint64_t bytes,
+                                        const Status& valid, Deadline deadline) {
+  HeapCall mine;
+  mine.bytes = bytes;
+  mine.offset = device::heap_offset(view_, alias);
+  const Extent place = allocator_->registered_at(mine.offset);
+  if (const Status usable = valid.is_ok() ? check_adopts() : valid; !usable.is_ok()) {
+    note(&mine, usable);
+  } else if (place.bytes == 0 || place.offset != mine.offset) {
+    note(&mine, error(Code::kInvalidValue,
+                      "%p is not what nvshmemx_buffer_register_symmetric returned for a buffer that is registered now",
+                      alias));
+  } else if (place.bytes != bytes) {
+    note(&mine, error(Code::kInvalidValue, "the buffer at %p was registered with %" PRIu64 " bytes, not %" PRIu64,
+                      alias, place.bytes, bytes));
+  }
+  std::vector<HeapCall> calls(static_cast<size_t>(shape_.n_pes));
+  HEDDLE_RETURN_IF_ERROR(channel.allgather(call, &mine, sizeof mine, calls.data(), deadline));
+  HEDDLE_RETURN_IF_ERROR(judge(calls, "heap offset of the buffer", &HeapCall::offset));
+  const Status status = channel.agree(call, shrink(place, kBufferGoes, deadline), deadline);
+  std::lock_guard<std::mutex> lock(mutex_);
+  refresh_view();
+  return status;
+}
+
+size_t SymmetricHeap::registered() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return allocator_->registered();
 }
 
 HeapFigures SymmetricHeap::figures() const {

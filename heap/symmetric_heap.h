@@ -56,13 +56,35 @@ class SymmetricHeap {
   /// Collective. Gives back the block at `block`; nothing happens anywhere when it is not one on some PE.
   Status free(ControlChannel& channel, void* block, Deadline deadline);
 
+  /// Collective. Makes [buffer, buffer + bytes) of the program, the same size on every PE, part of the heap of each, at
+  /// one offset: where it fits, or at `preferred` of this PE's heap when that is not null. `*alias` is where it appears
+  /// here; kernels, peers and host calls reach it by that address. The memory is the fabric's to take over
+  /// (Fabric::adopt); all PEs fail alike when one cannot. `valid` is as in allocate().
+  Status register_buffer(ControlChannel& channel, const char* call, const void* buffer, uint64_t bytes,
+                         const void* preferred, const Status& valid, Deadline deadline, void** alias);
+  /// Collective. Undoes it for `alias` and the `bytes` that it was registered with; the program's own mapping stays.
+  Status unregister_buffer(ControlChannel& channel, const char* call, const void* alias, uint64_t bytes,
+                           const Status& valid, Deadline deadline);
+  /// Buffers that are registered now.
+  size_t registered() const;
+
   HeapFigures figures() const;
   device::HeapView view() const { return view_; }
   std::byte* base() const { return base_; }
 
  private:
+  /// Memory of the fabric's, or adopted by it.
+  struct Part {
+    MemoryId memory = 0;
+    uint64_t bytes = 0;
+  };
+  Status check_adopts() const;
+  Status check_buffer(const void* buffer, uint64_t bytes, const void* preferred) const;
+  Status adopt(const void* buffer, uint64_t bytes, std::vector<Part>* parts);
+  Status place_buffer(uint64_t bytes, const void* preferred, Extent* place) const;
+  Status bind_buffer(Extent place, std::vector<Part>* parts, Deadline deadline);
   Status grow(Extent segment, Deadline deadline);
-  Status shrink(Extent segment, Deadline deadline);
+  Status shrink(Extent segment, const char* what, Deadline deadline);
   void refresh_view();
 
   Fabric& fabric_;
@@ -73,7 +95,7 @@ class SymmetricHeap {
   EndpointIds ids_;
   std::vector<bool> made_;  // endpoints created or imported, by PE
   std::unique_ptr<Allocator> allocator_;
-  std::map<uint64_t, MemoryId> memory_;  // by segment offset
+  std::map<uint64_t, Part> memory_;  // by offset; several in a registered segment
   device::HeapView view_;
   mutable std::mutex mutex_;  // guards allocator_, memory_ and view_ against figures() from other threads
 };

@@ -27,7 +27,7 @@ struct heddle_heap_info {
   uint64_t limit;         ///< what the heap may grow to, the library's own part included
   uint64_t in_use;        ///< in live blocks, each rounded up to 256
   uint64_t largest_free;  ///< largest block that nvshmem_malloc could give now, growth included
-  uint64_t physical;      ///< memory that the heap holds now
+  uint64_t physical;      ///< memory that the heap holds now, registered buffers included
   uint64_t internal;      ///< the library's own part
   uint64_t blocks;        ///< number of live blocks
 };

@@ -132,11 +132,27 @@ int nvshmemx_buffer_register(void* addr, size_t length);
 /// Forgets the range that starts at `addr`; NVSHMEMX_ERROR_INVALID_VALUE when there is none.
 int nvshmemx_buffer_unregister(void* addr);
 void nvshmemx_buffer_unregister_all(void);
-/// Would make memory of the program symmetric. That takes CUDA VMM memory on a fabric that maps it; on the host fabric
-/// NULL, NVSHMEMX_ERROR_NOT_SUPPORTED with text.
+/// Makes memory of the program symmetric: every PE passes a buffer of its own, of one size, and gets the address by
+/// which it is reached like a block of nvshmem_malloc, by kernels, host calls and calls on streams. Collective; all PEs
+/// succeed, or all get NULL with the same text. The buffer is CUDA VMM memory of this PE's GPU: of cuMemCreate, with
+/// requestedHandleTypes CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR (CU_MEM_HANDLE_TYPE_FABRIC where
+/// NVSHMEM_CUMEM_HANDLE_TYPE=FABRIC), mapped at `buf_ptr` from the start of an allocation on; several that follow each
+/// other are fine. Address and size are multiples of the driver's granularity, 2 MiB. It takes room in the heap's
+/// addresses, which NVSHMEM_SYMMETRIC_SIZE bounds. Contents stay. `flags` is 0.
+///
+/// The program's mapping stays as it is, and may go at any time: the memory lives until it is unregistered. The GPU
+/// does not order accesses by the two addresses within a kernel (PTX: fence.proxy.alias does); use one of them there.
+/// NVSHMEMX_ERROR_INVALID_VALUE, _SYMMETRY, _OUT_OF_MEMORY without room, and _NOT_SUPPORTED where heaps are not CUDA
+/// VMM memory.
 void* nvshmemx_buffer_register_symmetric(void* buf_ptr, size_t size, int flags);
+/// The same at `preferred_addr`, an address in this PE's heap range at the same offset on every PE, where nothing is
+/// yet: there, or NULL. NULL as the address asks for none in particular.
 void* nvshmemx_buffer_register_symmetric_at_preferred_address(void* buf_ptr, size_t size, void* preferred_addr,
                                                               int flags);
+/// Takes a registered buffer out of every PE's heap, after completing this PE's host puts; the program's own mapping
+/// stays. Collective. Work of kernels and streams with it must have ended. `mmap_ptr` and `size`: what registering
+/// returned and was given; NVSHMEMX_ERROR_INVALID_VALUE, alike on all PEs, when they are not. What is left at finalize
+/// is let go there.
 int nvshmemx_buffer_unregister_symmetric(void* mmap_ptr, size_t size);
 
 /* ---- regions (NVSHMEM guide, regions): a bracket around nbi calls that may be batched. One per process. Puts here are

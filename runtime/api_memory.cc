@@ -92,23 +92,15 @@ Status remove_buffer(const void* addr) {
   return error(Code::kInvalidValue, "no registered buffer starts at %p", addr);
 }
 
-/// No fabric that is built in can take memory over: the host fabric maps only memory that it made itself.
-Status refuse_symmetric(const void* addr, size_t size, const char* fabric) {
-  if (addr == nullptr || size == 0) {
-    return error(Code::kInvalidValue, "[%p, +%zu bytes) is empty; pass an address and a size of at least 1", addr,
-                 size);
-  }
-  return error(Code::kNotSupported,
-               "only CUDA VMM memory (cuMemCreate with an exportable handle) on a fabric that maps device memory can "
-               "become symmetric; this job's fabric is %s: copy into a block of nvshmem_malloc instead",
-               fabric);
-}
-
-void* register_symmetric(const char* call, const void* addr, size_t size) {
+void* register_symmetric(const char* call, const void* buffer, size_t size, const void* preferred, int flags) {
   World* const w = world();
   if (w == nullptr) return report_no_world(call), nullptr;
-  (void)report(call, refuse_symmetric(addr, size, w->fabric().name()));
-  return nullptr;
+  Status valid;
+  if (flags != 0) valid = error(Code::kInvalidValue, "flags %d: there are none yet, pass 0", flags);
+  void* alias = nullptr;
+  const std::lock_guard<std::mutex> lock(collective_mutex());
+  const Status status = guarded([&] { return w->register_buffer(call, buffer, size, preferred, valid, &alias); });
+  return report(call, status).is_ok() ? alias : nullptr;
 }
 
 // ---- regions
@@ -230,18 +222,22 @@ void nvshmemx_buffer_unregister_all(void) {
   all.buffers.clear();
 }
 
-void* nvshmemx_buffer_register_symmetric(void* buf_ptr, size_t size, int) {
-  return heddle::register_symmetric(__func__, buf_ptr, size);
+void* nvshmemx_buffer_register_symmetric(void* buf_ptr, size_t size, int flags) {
+  return heddle::register_symmetric(__func__, buf_ptr, size, nullptr, flags);
 }
 
-void* nvshmemx_buffer_register_symmetric_at_preferred_address(void* buf_ptr, size_t size, void*, int) {
-  return heddle::register_symmetric(__func__, buf_ptr, size);
+void* nvshmemx_buffer_register_symmetric_at_preferred_address(void* buf_ptr, size_t size, void* preferred_addr,
+                                                              int flags) {
+  return heddle::register_symmetric(__func__, buf_ptr, size, preferred_addr, flags);
 }
 
 int nvshmemx_buffer_unregister_symmetric(void* mmap_ptr, size_t size) {
   World* const w = heddle::world();
   if (w == nullptr) return report_no_world(__func__), kNoWorldCode;
-  return heddle::report_code(__func__, heddle::refuse_symmetric(mmap_ptr, size, w->fabric().name()));
+  const std::lock_guard<std::mutex> lock(heddle::collective_mutex());
+  return heddle::report_code(__func__, heddle::guarded([&] {
+                               return w->unregister_buffer("nvshmemx_buffer_unregister_symmetric", mmap_ptr, size);
+                             }));
 }
 
 // ---- regions

@@ -350,6 +350,9 @@ Status World::finalize() {
   const Status together = control_->agree("nvshmem_finalize", status, Deadline::in(settings_.timeout));
   if (status.is_ok()) status = together;
   if (device_ != nullptr) device_->look();
+  if (const size_t left = heap_->registered(); left > 0) {
+    log(LogLevel::kInfo, "lets go of %zu registered buffer%s that nobody unregistered", left, left == 1 ? "" : "s");
+  }
   take_down();  // first: until then a loss may ring the doorbell
   view_ = mapped_view_ = sync_view_ = device::HeapView();
   doorbell_ = nullptr;
@@ -369,6 +372,22 @@ Status World::free(void* block) {
   // Puts into the block must have arrived before anyone uses its memory for something else.
   HEDDLE_RETURN_IF_ERROR(quiet());
   const Status status = heap_->free(*control_, block, Deadline::in(settings_.wait_timeout));
+  const Status refreshed = refresh_views();
+  return status.is_ok() ? refreshed : status;
+}
+
+Status World::register_buffer(const char* call, const void* buffer, uint64_t bytes, const void* preferred,
+                              const Status& valid, void** alias) {
+  const Status status = heap_->register_buffer(*control_, call, buffer, bytes, preferred, valid,
+                                               Deadline::in(settings_.wait_timeout), alias);
+  const Status refreshed = refresh_views();
+  return status.is_ok() ? refreshed : status;
+}
+
+Status World::unregister_buffer(const char* call, const void* alias, uint64_t bytes) {
+  const Status delivered = quiet();  // what goes there must have arrived before it is unmapped
+  const Status status =
+      heap_->unregister_buffer(*control_, call, alias, bytes, delivered, Deadline::in(settings_.wait_timeout));
   const Status refreshed = refresh_views();
   return status.is_ok() ? refreshed : status;
 }

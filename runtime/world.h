@@ -67,6 +67,10 @@ class World {
   // ---- memory, all collective but heap_figures
   Status allocate(const char* call, uint64_t bytes, uint64_t alignment, bool zeroed, const Status& valid, void** block);
   Status free(void* block);
+  /// Makes a buffer of the program symmetric, and undoes it; see SymmetricHeap.
+  Status register_buffer(const char* call, const void* buffer, uint64_t bytes, const void* preferred,
+                         const Status& valid, void** alias);
+  Status unregister_buffer(const char* call, const void* alias, uint64_t bytes);
   HeapFigures heap_figures() const { return heap_->figures(); }
 
   // ---- order and synchronisation

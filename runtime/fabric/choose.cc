@@ -103,6 +103,11 @@ Status make_peer_fabric(const Settings& settings, const FabricRequest&, std::uni
 }
 #endif
 
+Status Fabric::adopt(const void* address, uint64_t /*bytes*/, MemoryId* /*memory*/, uint64_t* /*taken*/) {
+  return error(Code::kNotSupported, "the %s fabric binds only memory that it made, not the program's at %p", name(),
+               address);
+}
+
 Status Fabric::put_strided(EndpointId id, uint64_t offset, const void* source, int64_t destination_stride,
                            int64_t source_stride, size_t count, size_t element) {
   const auto* from = static_cast<const std::byte*>(source);

@@ -68,6 +68,7 @@ struct FabricCapabilities {
   bool whole_endpoints = false;  ///< an endpoint is one allocation of its whole size, where address() says: it takes no
                                  ///< set_window and one bind, at offset 0
   bool device_memory = false;    ///< memory is a GPU's: host code must not load or store there, windows or not
+  bool adopts_memory = false;    ///< memory of the program's can be bound (adopt())
   uint64_t memory_bytes = 0;     ///< all there is of the memory that it allocates; 0: the machine's
   uint64_t granularity = 0;      ///< smallest unit of memory, in bytes
 };
@@ -186,7 +187,13 @@ class Fabric {
 
   /// Allocates `bytes` (a multiple of the granularity) that can be bound and reached by peers.
   virtual Status allocate(uint64_t bytes, MemoryId* memory) = 0;
-  /// Frees memory; it must not be bound.
+  /// Takes over memory that the program made and mapped at `address`: it can be bound like allocated memory until
+  /// release(), and the program's own mapping stays as it is. `*taken`: how many of `bytes` (a multiple of the
+  /// granularity) lie in the one allocation that is mapped there, from its start on; the rest takes further calls.
+  /// kInvalidValue for memory that peers cannot reach, with how to make it so; kNotSupported without
+  /// capabilities().adopts_memory.
+  virtual Status adopt(const void* address, uint64_t bytes, MemoryId* memory, uint64_t* taken);
+  /// Frees memory, or lets go of what was adopted; it must not be bound.
   virtual Status release(MemoryId memory) = 0;
   /// Where `memory` lies in this process, with capabilities().whole_endpoints; nullptr on the others.
   virtual std::byte* address(MemoryId /*memory*/) const { return nullptr; }

@@ -302,6 +302,8 @@ void bad_calls_of_the_rest() {
   fails("register symmetric NULL", [] { nvshmemx_buffer_register_symmetric(nullptr, 8, 0); }, {"empty"});
   fails("register symmetric", [] { that(nvshmemx_buffer_register_symmetric(buffer, 64, 0) == nullptr, "NULL"); },
         {"nvshmemx_buffer_register_symmetric", "CUDA VMM", "host"});
+  fails("register symmetric with flags",
+        [] { that(nvshmemx_buffer_register_symmetric(buffer, 64, 2) == nullptr, "NULL"); }, {"flags 2", "pass 0"});
   fails("register symmetric at an address",
         [] { nvshmemx_buffer_register_symmetric_at_preferred_address(buffer, 64, buffer, 0); }, {"CUDA VMM"});
   fails("unregister symmetric",

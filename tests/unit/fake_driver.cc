@@ -328,6 +328,10 @@ FakeCuda::FakeCuda() {
         *static_cast<unsigned*>(values[i]) = kind == 2 ? CU_MEMORYTYPE_DEVICE : kind == 1 ? CU_MEMORYTYPE_HOST : 0;
       } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
         *static_cast<int*>(values[i]) = kind == 0 ? 0 : the().ordinal_of(at);
+      } else if (attributes[i] == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) {
+        *static_cast<CUdeviceptr*>(values[i]) = the().mapping_at(at).first;
+      } else if (attributes[i] == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) {
+        *static_cast<size_t*>(values[i]) = the().mapping_at(at).second;
       } else {
         return CUDA_ERROR_INVALID_VALUE;
       }

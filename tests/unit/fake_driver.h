@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,6 +127,11 @@ class FakeCuda {
   }
 
  private:
+  /// Of VMM. Every copy has a descriptor of its own.
+  struct Allocation {
+    int fd = -1;
+    CUmemAllocationProp properties{};
+  };
   struct Context {
     int ordinal = 0;
     int retained = 0;
@@ -247,10 +253,23 @@ class FakeCuda {
     if (inside(mappings_, at) || inside(plain_, at) || inside(opened_, at)) return 2;
     return inside(pinned_, at) ? 1 : 0;
   }
+  /// Start and bytes of the mapping that `at` lies in; zeroes without one.
+  std::pair<uintptr_t, uint64_t> mapping_at(uintptr_t at) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!inside(mappings_, at)) return {0, 0};
+    return *std::prev(mappings_.upper_bound(at));
+  }
   int ordinal_of(uintptr_t at) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto after = ordinals_.upper_bound(at);
     return inside(plain_, at) ? std::prev(after)->second : 0;
+  }
+  /// A handle for the same memory, or 0 without descriptors.
+  CUmemGenericAllocationHandle add_handle(int fd, const CUmemAllocationProp& properties) {
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) return 0;
+    handles_[next_handle_] = {own, properties};
+    return next_handle_++;
   }
   CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
   CUresult copy_2d(const CUDA_MEMCPY2D& shape, CUstream stream);
@@ -261,8 +280,9 @@ class FakeCuda {
   cuda::Driver driver_;
   std::mutex mutex_;  // guards what follows
   Context contexts_[2] = {{0, 0}, {1, 0}};
-  std::map<CUmemGenericAllocationHandle, int> handles_;  // -> descriptor
-  std::map<uintptr_t, int> ordinals_;                    // of plain_
+  std::map<CUmemGenericAllocationHandle, Allocation> handles_;
+  std::map<uintptr_t, Allocation> mapped_;  // by the start of a mapping, which keeps memory alive by itself
+  std::map<uintptr_t, int> ordinals_;       // of plain_
   std::map<uintptr_t, uint64_t> mappings_, reservations_, pinned_, plain_, opened_;
   std::map<uintptr_t, int> shared_;        // of plain_, those that can be opened elsewhere -> descriptor
   std::map<uintptr_t, uintptr_t> owners_;  // of opened_ -> address in plain_

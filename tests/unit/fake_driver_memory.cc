@@ -33,26 +33,43 @@ void FakeCuda::add_memory() {
   d.MemCreate = [](CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop,
                    unsigned long long) {
     const bool fabric = prop->requestedHandleTypes == kFabricHandle;
+    const bool is_known = fabric || prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+                          prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE;
     const char* const call = fabric ? "MemCreate of fabric" : "MemCreate";
     if (const CUresult r = the().check_free(call); r != CUDA_SUCCESS) return r;
     if (fabric && !the().traits.fabric_attribute) return CUDA_ERROR_NOT_PERMITTED;
-    if (bytes == 0 || bytes % kGranularity != 0 || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        (!fabric && prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
+    if (bytes == 0 || bytes % kGranularity != 0 || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !is_known) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (bytes > the().traits.free_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
     const int fd = make_memory(bytes);
     if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::lock_guard<std::mutex> lock(the().mutex_);
-    *handle = the().next_handle_++;
-    the().handles_[*handle] = fd;
+    *handle = the().add_handle(fd, *prop);
+    close(fd);
+    return *handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  // Handles for the same memory have values of their own here: what one owner releases twice is found.
+  d.MemRetainAllocationHandle = [](CUmemGenericAllocationHandle* handle, void* at) {
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    const auto address = reinterpret_cast<uintptr_t>(at);
+    if (!inside(the().mappings_, address)) return CUDA_ERROR_INVALID_VALUE;
+    const Allocation& mapped = std::prev(the().mapped_.upper_bound(address))->second;
+    *handle = the().add_handle(mapped.fd, mapped.properties);
+    return *handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  d.MemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
+    const std::lock_guard<std::mutex> lock(the().mutex_);
+    const auto found = the().handles_.find(handle);
+    if (found == the().handles_.end()) return CUDA_ERROR_INVALID_VALUE;
+    *properties = found->second.properties;
     return CUDA_SUCCESS;
   };
   d.MemRelease = [](CUmemGenericAllocationHandle handle) {
     const std::lock_guard<std::mutex> lock(the().mutex_);
     const auto found = the().handles_.find(handle);
     if (found == the().handles_.end()) return CUDA_ERROR_INVALID_VALUE;
-    close(found->second);
+    close(found->second.fd);
     the().handles_.erase(found);
     return CUDA_SUCCESS;
   };
@@ -62,12 +79,14 @@ void FakeCuda::add_memory() {
     const char* const call = fabric ? "MemExportToShareableHandle of fabric" : "MemExportToShareableHandle";
     if (const CUresult r = the().check_free(call); r != CUDA_SUCCESS) return r;
     const std::lock_guard<std::mutex> lock(the().mutex_);
+    const Allocation& allocation = the().handles_.at(handle);
+    if (allocation.properties.requestedHandleTypes != type) return CUDA_ERROR_INVALID_VALUE;
     if (fabric) {  // 64 bytes: the handle at the front, a mark at the end
       std::memset(out, 0x77, 64);
       std::memcpy(out, &handle, sizeof handle);
       return CUDA_SUCCESS;
     }
-    *static_cast<int*>(out) = fcntl(the().handles_.at(handle), F_DUPFD_CLOEXEC, 0);
+    *static_cast<int*>(out) = fcntl(allocation.fd, F_DUPFD_CLOEXEC, 0);
     return CUDA_SUCCESS;
   };
   d.MemImportFromShareableHandle = [](CUmemGenericAllocationHandle* handle, void* os, CUmemAllocationHandleType type) {
@@ -82,13 +101,10 @@ void FakeCuda::add_memory() {
       std::memcpy(&named, bytes, sizeof named);
       const auto found = the().handles_.find(named);
       if (bytes[63] != 0x77 || found == the().handles_.end()) return CUDA_ERROR_INVALID_HANDLE;
-      source = found->second;
+      source = found->second.fd;
     }
-    const int fd = fcntl(source, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-    *handle = the().next_handle_++;
-    the().handles_[*handle] = fd;
-    return CUDA_SUCCESS;
+    *handle = the().add_handle(source, {});  // whose properties this driver does not know
+    return *handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   };
   d.MemAddressReserve = [](CUdeviceptr* at, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long) {
     if (const CUresult r = the().check_free("MemAddressReserve"); r != CUDA_SUCCESS) return r;
@@ -120,11 +136,14 @@ void FakeCuda::add_memory() {
     if (!inside(the().reservations_, at) || inside(the().mappings_, at) || (at | bytes | offset) % kGranularity != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (mmap(pointer(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, the().handles_.at(handle),
-             static_cast<off_t>(offset)) == MAP_FAILED) {
+    const Allocation& allocation = the().handles_.at(handle);
+    struct stat size {};
+    if (offset != 0 || fstat(allocation.fd, &size) != 0 || bytes > static_cast<uint64_t>(size.st_size) ||
+        mmap(pointer(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, allocation.fd, 0) == MAP_FAILED) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     the().mappings_[at] = bytes;
+    the().mapped_[at] = {fcntl(allocation.fd, F_DUPFD_CLOEXEC, 0), allocation.properties};
     return CUDA_SUCCESS;
   };
   d.MemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc* access, size_t) {
@@ -138,6 +157,9 @@ void FakeCuda::add_memory() {
     auto mapping = the().mappings_.find(at);
     while (mapping != the().mappings_.end() && mapping->first == at + sum && sum < bytes) {
       sum += mapping->second;
+      const auto mapped = the().mapped_.find(mapping->first);
+      close(mapped->second.fd);
+      the().mapped_.erase(mapped);
       mapping = the().mappings_.erase(mapping);
     }
     if (sum != bytes) return CUDA_ERROR_INVALID_VALUE;  // whole mappings only

@@ -309,3 +309,41 @@ TEST_CASE("the spare does not split the largest gap") {
   CHECK(allocator.largest_free() == 8 * kChunk);
   CHECK(allocate(allocator, 8 * kChunk) == 0);
 }
+
+TEST_CASE("registered segments take gaps, and the heap grows around them") {
+  Allocator allocator(8 * kChunk, kChunk);
+  constexpr uint64_t kPart = kChunk / 4;
+  REQUIRE(allocate(allocator, kChunk) == 0);
+  CHECK(allocator.place_registered(kPart) == kChunk);
+  CHECK(!allocator.place_registered(7 * kChunk + kPart));
+  CHECK(allocator.largest_gap() == 7 * kChunk);
+  allocator.add_registered({kChunk, kPart});
+  CHECK(allocator.registered() == 1);
+  CHECK(allocator.extent() == kChunk + kPart);
+  CHECK(allocator.registered_at(kChunk - 1).bytes == 0);
+  CHECK(allocator.registered_at(kChunk + kPart - 1).offset == kChunk);
+  CHECK(allocator.registered_at(kChunk + kPart).bytes == 0);
+  CHECK(!allocator.is_gap({kChunk, kPart}));
+  CHECK(!allocator.is_gap({kChunk + kPart, 8 * kChunk}));
+  CHECK(allocator.is_gap({7 * kChunk, kChunk}));
+  // Growth fills the rest of the cut chunk first, and no block lies in or across the registered one.
+  CHECK(allocate(allocator, kPart) == kChunk + kPart);
+  CHECK(allocator.physical() == 2 * kChunk);
+  CHECK(!allocator.give_back(kChunk).is_ok());
+  allocator.add_registered({4 * kChunk, kChunk});
+  CHECK(allocator.largest_free() == 3 * kChunk);
+  CHECK(allocator.place_registered(2 * kChunk) == 2 * kChunk);  // the smaller of two gaps
+  CHECK(allocate(allocator, 3 * kChunk) == 5 * kChunk);
+  for (const Extent& segment : allocator.removable_segments())
+    CHECK(allocator.registered_at(segment.offset).bytes == 0);
+  REQUIRE(allocator.give_back(kChunk + kPart).is_ok());
+  REQUIRE(allocator.give_back(5 * kChunk).is_ok());
+  for (const Extent& segment : allocator.removable_segments()) allocator.remove_segment(segment);
+  CHECK(allocator.registered() == 2);
+  allocator.remove_segment({kChunk, kPart});
+  allocator.remove_segment({4 * kChunk, kChunk});
+  CHECK(allocator.registered() == 0);
+  REQUIRE(allocator.give_back(0).is_ok());
+  for (const Extent& segment : allocator.removable_segments()) allocator.remove_segment(segment);
+  CHECK(allocator.largest_free() == 8 * kChunk);
+}

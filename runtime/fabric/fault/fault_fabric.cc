@@ -14,9 +14,9 @@ constexpr size_t kMostHeld = 64;
 constexpr std::chrono::milliseconds kLongestHeld{1};
 
 constexpr const char* kMethodNames[] = {
-    "reserve_ids", "release_ids", "limits",      "set_window", "create", "export_handle", "import_handle", "query",
-    "destroy",     "allocate",    "release",     "bind",       "unbind", "put",           "get",           "atomic",
-    "put_signal",  "signal",      "put_counted", "fence",      "quiet",  "any",
+    "reserve_ids", "release_ids", "limits", "set_window",  "create", "export_handle", "import_handle", "query",
+    "destroy",     "allocate",    "adopt",  "release",     "bind",   "unbind",        "put",           "get",
+    "atomic",      "put_signal",  "signal", "put_counted", "fence",  "quiet",         "any",
 };
 static_assert(std::size(kMethodNames) == static_cast<size_t>(FabricMethod::kAny) + 1);
 
@@ -273,6 +273,11 @@ Status FaultFabric::destroy(EndpointId id) {
 Status FaultFabric::allocate(uint64_t bytes, MemoryId* memory) {
   HEDDLE_RETURN_IF_ERROR(enter(FabricMethod::kAllocate));
   return inner_->allocate(bytes, memory);
+}
+
+Status FaultFabric::adopt(const void* address, uint64_t bytes, MemoryId* memory, uint64_t* taken) {
+  HEDDLE_RETURN_IF_ERROR(enter(FabricMethod::kAdopt));
+  return inner_->adopt(address, bytes, memory, taken);
 }
 
 Status FaultFabric::release(MemoryId memory) {

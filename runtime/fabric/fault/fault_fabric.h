@@ -47,6 +47,7 @@ enum class FabricMethod : int {
   kQuery,
   kDestroy,
   kAllocate,
+  kAdopt,
   kRelease,
   kBind,
   kUnbind,
@@ -115,6 +116,7 @@ class FaultFabric final : public Fabric {
   std::string pending(EndpointId id) const override { return inner_->pending(id); }
   Status destroy(EndpointId id) override;
   Status allocate(uint64_t bytes, MemoryId* memory) override;
+  Status adopt(const void* address, uint64_t bytes, MemoryId* memory, uint64_t* taken) override;
   Status release(MemoryId memory) override;
   Status bind(EndpointId id, uint64_t offset, MemoryId memory, uint64_t memory_offset, uint64_t size) override;
   Status unbind(EndpointId id, uint64_t offset, uint64_t size) override;

@@ -421,6 +421,20 @@ Status MappedFabric::allocate(uint64_t bytes, MemoryId* memory) {
   return Status::ok();
 }
 
+Status MappedFabric::adopt(const void* address, uint64_t bytes, MemoryId* memory, uint64_t* taken) {
+  if (bytes == 0 || bytes % unit_ != 0) {
+    return error(Code::kInvalidValue, "adopt: %" PRIu64 " bytes are no multiple of the granularity %" PRIu64, bytes,
+                 unit_);
+  }
+  Memory made;
+  HEDDLE_RETURN_IF_ERROR(provider_->adopt(address, bytes, &made.handle, &made.bytes));
+  std::lock_guard<std::mutex> lock(mutex_);
+  *memory = next_memory_++;
+  *taken = made.bytes;
+  memory_.emplace(*memory, made);
+  return Status::ok();
+}
+
 Status MappedFabric::release(MemoryId memory) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = memory_.find(memory);

@@ -49,6 +49,7 @@ class MappedFabric : public Fabric {
   std::string pending(EndpointId id) const override;
   Status destroy(EndpointId id) override;
   Status allocate(uint64_t bytes, MemoryId* memory) override;
+  Status adopt(const void* address, uint64_t bytes, MemoryId* memory, uint64_t* taken) override;
   Status release(MemoryId memory) override;
   std::byte* address(MemoryId memory) const override;
   Status bind(EndpointId id, uint64_t offset, MemoryId memory, uint64_t memory_offset, uint64_t size) override;

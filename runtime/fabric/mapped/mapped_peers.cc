@@ -214,7 +214,12 @@ void MappedFabric::on_unbound(EndpointId id, Endpoint& import, const Message& me
                            import.owner, message.size, message.offset);
     return answer(import, message, import.failure);
   }
-  const Status unmapped = provider_->unmap(windows_.at(id).base + message.offset, message.size);
+  Status unmapped;
+  for (auto bind = first; bind != last; ++bind) {
+    if (!bind->second.mapping.is_ok()) continue;  // there is nothing, and the owner knows
+    const Status status = provider_->unmap(windows_.at(id).base + bind->first, bind->second.size);
+    if (unmapped.is_ok()) unmapped = status;
+  }
   import.binds.erase(first, last);
   if (whole_) {
     windows_[id] = {};

@@ -44,6 +44,12 @@ class MemoryProvider {
 
   /// Allocates `bytes`. kOutOfMemory with the bytes asked and available.
   virtual Status allocate(uint64_t bytes, Handle* handle) = 0;
+  /// Retains the program's allocation that is mapped at `address` from its start on, when it can be mapped and exported
+  /// as own ones are. `*taken` becomes the bytes that are mapped there, at most `bytes`.
+  virtual Status adopt(const void* address, uint64_t /*bytes*/, Handle* /*handle*/, uint64_t* /*taken*/) {
+    return error(Code::kNotSupported, "only memory of the library's own is mapped here, not the program's at %p",
+                 address);
+  }
   /// Frees an allocation; mappings of it, here and in peers, stay good until they are unmapped.
   virtual void release(Handle handle) = 0;
   /// Where an allocation lies, when is_whole().

@@ -113,6 +113,7 @@ FabricCapabilities PeerFabric::capabilities() const {
   capabilities.device_initiated = true;
   capabilities.whole_endpoints = plan_.memory == GpuMemory::kClassic;
   capabilities.device_memory = true;
+  capabilities.adopts_memory = plan_.memory != GpuMemory::kClassic;
   capabilities.memory_bytes = memory_bytes_;
   EndpointLimits bounds;
   if (limits({}, &bounds).is_ok()) capabilities.granularity = bounds.bind_alignment;

@@ -147,6 +147,78 @@ Status PeerMemory::allocate(uint64_t bytes, Handle* handle) {
   return out_of_memory(*gpu_, "cuMemCreate", bytes, "ask for less, free some, or run fewer processes on this GPU");
 }
 
+Status PeerMemory::adopt(const void* address, uint64_t bytes, Handle* handle, uint64_t* taken) {
+  const ContextScope scope(*gpu_);
+  const RelaxedCapture relaxed(*gpu_);
+  CUmemGenericAllocationHandle found = 0;
+  const CUresult result = driver_.MemRetainAllocationHandle(&found, const_cast<void*>(address));
+  if (result != CUDA_SUCCESS) {
+    const Status failed = cuda_error(driver_, result, "cuMemRetainAllocationHandle", "%p", address);
+    return error(Code::kInvalidValue,
+                 "%p is not CUDA VMM memory (%s); memory of cuMemCreate that cuMemMap has mapped there is needed, not "
+                 "that of cudaMalloc, of pools, managed or of the host",
+                 address, failed.text().c_str());
+  }
+  uint64_t mapped = 0;
+  const Status usable = check_adopted(address, found, &mapped);
+  if (!usable.is_ok()) {
+    (void)driver_.MemRelease(found);  // fails only after the driver's end
+    return usable;
+  }
+  *handle = found;
+  *taken = std::min(bytes, mapped);
+  return Status::ok();
+}
+
+/// Whether peers can map the program's allocation as they map own ones, and how much of it is mapped at `address`.
+Status PeerMemory::check_adopted(const void* address, Handle handle, uint64_t* mapped) {
+  CUmemAllocationProp properties{};
+  CUresult result = driver_.MemGetAllocationPropertiesFromHandle(&properties, handle);
+  if (result != CUDA_SUCCESS) {
+    return cuda_error(driver_, result, "cuMemGetAllocationPropertiesFromHandle", "memory at %p", address);
+  }
+  const CUmemLocation& location = properties.location;
+  if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return error(Code::kInvalidValue, "the memory at %p is not a GPU's (CUmemLocationType %d); make it on %s", address,
+                 static_cast<int>(location.type), gpu_->name().c_str());
+  }
+  if (location.id != static_cast<int>(gpu_->device())) {
+    return error(Code::kInvalidValue,
+                 "the memory at %p is on GPU %d, the heap of this PE on %s; make it with location.id = %d, or make GPU "
+                 "%d current before nvshmem_init",
+                 address, location.id, gpu_->name().c_str(), static_cast<int>(gpu_->device()), location.id);
+  }
+  const auto wanted = properties_.requestedHandleTypes;
+  if ((static_cast<unsigned>(properties.requestedHandleTypes) & static_cast<unsigned>(wanted)) == 0) {
+    return error(
+        Code::kInvalidValue,
+        "the memory at %p cannot be exported as this job's heaps are (its handle types: 0x%x); give cuMemCreate "
+        "CUmemAllocationProp::requestedHandleTypes = %s",
+        address, static_cast<unsigned>(properties.requestedHandleTypes),
+        wanted == kFabricHandle ? "CU_MEM_HANDLE_TYPE_FABRIC" : "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+  }
+  size_t bytes = 0;
+  CUdeviceptr begin = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MAPPING_SIZE, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR};
+  void* values[] = {&bytes, &begin};
+  result = driver_.PointerGetAttributes(2, attributes, values, cuda::device_pointer(address));
+  if (result != CUDA_SUCCESS) {
+    return cuda_error(driver_, result, "cuPointerGetAttributes", "where the memory at %p is mapped", address);
+  }
+  if (begin != cuda::device_pointer(address) || bytes == 0 || bytes % granularity_ != 0) {
+    return error(
+        Code::kInvalidValue,
+        "the allocation at %p is mapped at [0x%llx, +%zu bytes); register it from the start of its mapping, of "
+        "a size that is a multiple of %" PRIu64,
+        address, static_cast<unsigned long long>(begin), bytes, granularity_);
+  }
+  // What no importer could be given must not be bound: it would cost the importers of the heap.
+  mapped::Ticket trial;
+  HEDDLE_RETURN_IF_ERROR(export_memory(handle, &trial));
+  *mapped = bytes;
+  return Status::ok();
+}
+
 void PeerMemory::release(Handle handle) {
   const ContextScope scope(*gpu_);
   const RelaxedCapture relaxed(*gpu_);

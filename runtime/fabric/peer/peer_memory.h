@@ -20,6 +20,7 @@ class PeerMemory final : public mapped::MemoryProvider {
   Status reserve_addresses(uint64_t bytes, uint64_t alignment, std::byte** base) override;
   void release_addresses(std::byte* base, uint64_t bytes) override;
   Status allocate(uint64_t bytes, Handle* handle) override;
+  Status adopt(const void* address, uint64_t bytes, Handle* handle, uint64_t* taken) override;
   void release(Handle handle) override;
   Status export_memory(Handle handle, mapped::Ticket* ticket) override;
   Status map(std::byte** address, uint64_t bytes, Handle handle, uint64_t memory_offset) override;
@@ -29,6 +30,7 @@ class PeerMemory final : public mapped::MemoryProvider {
 
  private:
   PeerMemory(std::shared_ptr<Gpu> gpu, bool fabric_handles);
+  Status check_adopted(const void* address, Handle handle, uint64_t* mapped);
 
   const std::shared_ptr<Gpu> gpu_;
   const cuda::Driver& driver_;
