@@ -31,6 +31,7 @@ runs=(
   "DISABLE queues"
   "DISABLE order 500"
   "DISABLE host_calls"
+  "DISABLE registered use"
   "DISABLE graphs $names"
   "DISABLE failures launch"
 )
