@@ -177,8 +177,8 @@ HEDDLE_HD_NAME int nvshmemx_ask_smem(nvshmemx_smem_amount_t flag);
 
 /// `*out_qp_array` becomes a new array of `num_qps` handles, each NVSHMEMX_QP_DEFAULT; the caller gives it back with
 /// free(), after nvshmem_finalize. NULL for 0. NVSHMEM has all PEs call, with the same number; nobody is waited for
-/// here. NVSHMEMX_ERROR_INVALID_VALUE for a negative number or a NULL `out_qp_array`; NVSHMEMX_ERROR_OUT_OF_MEMORY.
-/// `*out_qp_array` is NULL after an error.
+/// here. NVSHMEMX_ERROR_INVALID_VALUE for a number below 0 or above 65536 or a NULL `out_qp_array`;
+/// NVSHMEMX_ERROR_OUT_OF_MEMORY. `*out_qp_array` is NULL after an error.
 int nvshmemx_qp_create(int num_qps, nvshmemx_qp_handle_t** out_qp_array);
 
 /* ---- teams (OpenSHMEM 1.5, 9.4): the predefined ones. WORLD: all PEs; SHARED: PEs whose memory is mapped here; NODE:

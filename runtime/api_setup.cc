@@ -68,14 +68,16 @@ struct JoinRequest {
 
 /// What init and finalize keep. Never destroyed: other threads may still be in calls when the process exits.
 struct Setup {
-  std::mutex mutex;  // init and finalize one at a time; guards what follows up to owner
+  std::mutex mutex;  // init and finalize one at a time; guards what follows up to joined
   std::unique_ptr<World> world;
-  int count = 0;            // inits not yet undone
   bool introduced = false;  // what is said once for a process was said
   JoinRequest joined;
+  // Written with the mutex held, read by any call at any time.
+  std::atomic<int> count{0};  // inits not yet undone
+  std::atomic<int> status{NVSHMEM_STATUS_NOT_INITIALIZED};
   std::atomic<int> thread_level{NVSHMEM_THREAD_SINGLE};
   std::atomic<bool> exiting{false};
-  pid_t owner = 0;  // the process that joined; a fork of it has not
+  std::atomic<pid_t> owner{0};  // the process that joined; a fork of it has not
 
   std::mutex cause_mutex;  // guards what follows; never held while waiting
   std::string failed_call, failed_text;
@@ -102,9 +104,20 @@ void note_change(const char* failed_call, const std::string& failed_text, bool f
   setup.reported.clear();
 }
 
+constexpr const char* kInForkedChild =
+    "called in a child that a PE has forked; only the PE itself may call, or a program that the child executes";
+
+/// Whether this process is a fork of a PE, made between its init and finalize. Takes no lock: another thread of the PE
+/// may have held it at the fork, and the child would wait for ever.
+bool is_forked_child() {
+  const Setup& setup = the_setup();
+  // relaxed: a child sees what its parent's thread had seen at the fork; for anybody else the pid alone decides
+  return setup.count.load(std::memory_order_relaxed) > 0 && setup.owner.load(std::memory_order_relaxed) != getpid();
+}
+
 void warn_at_exit() {
   const World* const w = world();
-  if (w == nullptr || the_setup().exiting.load(std::memory_order_relaxed) || getpid() != the_setup().owner) return;
+  if (w == nullptr || the_setup().exiting.load(std::memory_order_relaxed) || is_forked_child()) return;
   log(LogLevel::kWarn, "PE %d ended without nvshmem_finalize; the other PEs will take it for lost", w->my_pe());
 }
 
@@ -113,6 +126,20 @@ void warn_at_exit() {
 void forget_world_in_child() {
   World* const w = current_world.exchange(nullptr, std::memory_order_relaxed);  // relaxed: the child has one thread
   if (w != nullptr) w->control().abandon_in_child();
+  the_setup().status.store(NVSHMEM_STATUS_NOT_INITIALIZED, std::memory_order_relaxed);  // relaxed: the same
+}
+
+/// What init_status says of a world.
+int status_of(const World& world) {
+  switch (world.gpus().mode()) {
+    case SharingMode::kTimeSliced:
+      return NVSHMEM_STATUS_LIMITED_MPG;
+    case SharingMode::kMps:
+      return NVSHMEM_STATUS_FULL_MPG;
+    case SharingMode::kNone:
+      break;
+  }
+  return NVSHMEM_STATUS_IS_INITIALIZED;
 }
 
 /// Gives the standard descriptors that are closed to /dev/null: else ours would get their numbers, and what the program
@@ -175,19 +202,21 @@ Status join_first(const JoinRequest& request) {
   Setup& setup = the_setup();
   HEDDLE_RETURN_IF_ERROR(join(request, &setup.world));
   setup.joined = request;
-  setup.owner = getpid();
+  setup.owner.store(getpid(), std::memory_order_relaxed);  // relaxed: read with count, see is_forked_child
   static const bool kRegistered =
       std::atexit(warn_at_exit) == 0 && pthread_atfork(nullptr, nullptr, forget_world_in_child) == 0;
   (void)kRegistered;                                                  // without it only the warning is missing
   current_world.store(setup.world.get(), std::memory_order_release);  // release: the world is built before it is seen
+  setup.status.store(status_of(*setup.world), std::memory_order_release);  // release: who sees it may make calls
   return Status::ok();
 }
 
 /// One init: `valid` is what the caller found wrong with its arguments.
 int init(const char* call, const Status& valid, const JoinRequest& request, int thread_level) {
+  if (is_forked_child()) return report(call, error(Code::kNotSupported, "%s", kInForkedChild)).nvshmem_code();
   Setup& setup = the_setup();
   const std::lock_guard<std::mutex> lock(setup.mutex);
-  const bool first = setup.count == 0;
+  const bool first = setup.count.load(std::memory_order_relaxed) == 0;  // relaxed, here and below: under the mutex
   Status status = valid;
   if (status.is_ok() && !first && !setup.joined.agrees_with(request)) {
     status = error(Code::kInvalidValue,
@@ -200,7 +229,7 @@ int init(const char* call, const Status& valid, const JoinRequest& request, int 
     // relaxed: a number that orders nothing
     const int level = first ? thread_level : std::max(thread_level, setup.thread_level.load(std::memory_order_relaxed));
     setup.thread_level.store(level, std::memory_order_relaxed);
-    ++setup.count;
+    setup.count.fetch_add(1, std::memory_order_relaxed);
     if (first) note_change("", "", false);
     return NVSHMEMX_SUCCESS;
   }
@@ -290,14 +319,18 @@ int init_attr(const char* call, unsigned int flags, const nvshmemx_init_attr_t* 
 }
 
 void finalize(const char* call) {
+  if (is_forked_child()) return report_no_world(call);  // what it would take down is the parent's
   Setup& setup = the_setup();
   const std::lock_guard<std::mutex> lock(setup.mutex);
-  if (setup.count == 0) return report_no_world(call);
-  if (--setup.count > 0) return;
+  const int count = setup.count.load(std::memory_order_relaxed);  // relaxed, here and below: under the mutex
+  if (count == 0) return report_no_world(call);
+  setup.count.store(count - 1, std::memory_order_relaxed);
+  if (count > 1) return;
   {
     const std::lock_guard<std::mutex> collective(setup.collective_mutex);
     (void)report(call, guarded([&] { return setup.world->finalize(); }));
     current_world.store(nullptr, std::memory_order_release);  // release: nothing of the world is used after it
+    setup.status.store(NVSHMEM_STATUS_NOT_INITIALIZED, std::memory_order_release);  // release: after what came before
     setup.world.reset();
   }
   forget_registrations();
@@ -306,10 +339,16 @@ void finalize(const char* call) {
 
 int report_code(const char* call, const Status& status) { return report(call, status).nvshmem_code(); }
 
+/// Far more than a GPU has blocks at once; every handle is the default queue's.
+constexpr int kMostQueues = 65536;
+
 /// Handles of the default queue, in memory that the program gives back with free().
 Status create_queues(int count, nvshmemx_qp_handle_t** handles) {
   if (handles == nullptr) return error(Code::kInvalidValue, "out_qp_array is NULL; pass where the array is to be put");
   if (count < 0) return error(Code::kInvalidValue, "num_qps is %d; ask for a number of queues from 0 on", count);
+  if (count > kMostQueues) {
+    return error(Code::kInvalidValue, "num_qps is %d; ask for at most %d queues", count, kMostQueues);
+  }
   if (count == 0) return Status::ok();
   const size_t bytes = static_cast<size_t>(count) * sizeof **handles;
   *handles = static_cast<nvshmemx_qp_handle_t*>(std::malloc(bytes));
@@ -329,10 +368,7 @@ void report_no_world(const char* call) {
   {
     const std::lock_guard<std::mutex> lock(setup.cause_mutex);
     text = setup.finalized ? "called after nvshmem_finalize" : "called before nvshmem_init";
-    if (setup.owner != 0 && setup.owner != getpid() && setup.count > 0) {
-      text =
-          "called in a child that a PE has forked; only the PE itself may call, or a program that the child executes";
-    }
+    if (is_forked_child()) text = kInForkedChild;
     if (!setup.failed_text.empty()) {
       text += format("; an earlier %s failed: %s", setup.failed_call.c_str(), setup.failed_text.c_str());
     }
@@ -391,18 +427,9 @@ int nvshmemx_hostlib_init_attr(unsigned int flags, nvshmemx_init_attr_t* attr) {
   return heddle::init_attr(__func__, flags, attr);
 }
 
+// At any time, beside init and finalize of another thread too: the world itself may be going.
 int nvshmemx_init_status(void) {
-  const World* const w = heddle::world();
-  if (w == nullptr) return NVSHMEM_STATUS_NOT_INITIALIZED;
-  switch (w->gpus().mode()) {
-    case heddle::SharingMode::kTimeSliced:
-      return NVSHMEM_STATUS_LIMITED_MPG;
-    case heddle::SharingMode::kMps:
-      return NVSHMEM_STATUS_FULL_MPG;
-    case heddle::SharingMode::kNone:
-      break;
-  }
-  return NVSHMEM_STATUS_IS_INITIALIZED;
+  return heddle::the_setup().status.load(std::memory_order_acquire);  // acquire: calls may follow
 }
 
 void nvshmem_finalize(void) { heddle::finalize(__func__); }

@@ -101,6 +101,7 @@ struct Words {
 const std::vector<Words>& limited_texts() {
   static const std::vector<Words> kTexts = {
       {"NVSHMEM_DEBUG", {"", "VERSION", "WARN", "INFO", "ABORT", "TRACE"}},
+      {"NVSHMEM_CUMEM_HANDLE_TYPE", {"FILE_DESCRIPTOR", "FABRIC", "ANY"}},
       {"NVSHMEM_TMA_POLICY", {"DISABLE", "ENABLE", "FORCE"}},
   };
   return kTexts;

@@ -5,6 +5,7 @@
 //   bad_input unfinished   leaves without nvshmem_finalize: one warning
 #include <unistd.h>
 
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -327,6 +328,12 @@ void bad_calls_of_the_rest() {
   nvshmemx_qp_handle_t* queues = &here;
   fails("minus one queue", [&] { that(nvshmemx_qp_create(-1, &queues) == invalid, "code"); }, {"num_qps", "-1"});
   that(queues == nullptr, "no queues: no array");
+  queues = &here;
+  fails("more queues than anybody needs", [&] { that(nvshmemx_qp_create(INT_MAX, &queues) == invalid, "code"); },
+        {"num_qps", "2147483647", "65536"});
+  that(queues == nullptr, "too many queues: no array");
+  succeeds("as many queues as there can be", [&] { return nvshmemx_qp_create(65536, &queues) == 0; });
+  std::free(queues);
   fails("queues to nowhere", [=] { that(nvshmemx_qp_create(1, nullptr) == invalid, "code"); },
         {"out_qp_array", "NULL"});
 

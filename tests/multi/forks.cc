@@ -37,12 +37,26 @@ int child() {
   const pid_t pid = fork();
   if (pid == 0) {
     nvshmem_int_p(word, 7, 0);
-    const bool told = std::strstr(heddle_last_error(), "forked") != nullptr;
-    _exit(told && nvshmem_my_pe() == -1 && nvshmem_malloc(8) == nullptr ? 0 : 1);
+    const auto told = [] {
+      const bool is = std::strstr(heddle_last_error(), "forked") != nullptr;
+      heddle_clear_error();
+      return is;
+    };
+    bool good = told() && nvshmem_my_pe() == -1 && nvshmem_malloc(8) == nullptr;
+    heddle_clear_error();
+    nvshmem_finalize();
+    good = good && told();
+    nvshmem_init();
+    good = good && told() && nvshmemx_init_status() == NVSHMEM_STATUS_NOT_INITIALIZED;
+    int provided = -1;
+    good = good && nvshmem_init_thread(NVSHMEM_THREAD_MULTIPLE, &provided) == NVSHMEMX_ERROR_NOT_SUPPORTED && told();
+    nvshmemx_hostlib_finalize();
+    _exit(good && told() && provided == -1 ? 0 : 1);
   }
   int status = 1;
   waitpid(pid, &status, 0);
   check::that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "calls of a forked child are errors");
+  check::that(nvshmemx_init_status() == NVSHMEM_STATUS_IS_INITIALIZED, "the child's finalize changed nothing here");
   nvshmem_barrier_all();
   check::that(nvshmem_int_g(word, 0) == 0, "the child's put did nothing");
   return check::finish("forks child");

@@ -38,7 +38,7 @@ TEST_CASE("a malformed value is an error that quotes it") {
   std::vector<std::string> warnings;
   for (const char* entry :
        {"NVSHMEM_SYMMETRIC_SIZE=1Q", "NVSHMEM_SYMMETRIC_SIZE=-1", "HEDDLE_TIMEOUT=abc", "HEDDLE_TIMEOUT=-3",
-        "NVSHMEM_INFO=maybe", "NVSHMEM_DEBUG=blah", "NVSHMEM_TMA_POLICY=maybe"}) {
+        "NVSHMEM_INFO=maybe", "NVSHMEM_DEBUG=blah", "NVSHMEM_TMA_POLICY=maybe", "NVSHMEM_CUMEM_HANDLE_TYPE=foo"}) {
     const std::string text = entry;
     CAPTURE(text);
     const Status status = parse({text}, &settings, &warnings);
@@ -47,8 +47,8 @@ TEST_CASE("a malformed value is an error that quotes it") {
     CHECK(status.text().find(quoted) != std::string::npos);
     CHECK(status.text().find(text.substr(0, text.find('='))) != std::string::npos);
   }
-  for (const char* entry : {"NVSHMEM_DEBUG=info", "NVSHMEM_TMA_POLICY=enable", "NVSHMEM_INFO=off", "HEDDLE_TIMEOUT=2.5",
-                            "NVSHMEM_SYMMETRIC_SIZE="}) {
+  for (const char* entry : {"NVSHMEM_DEBUG=info", "NVSHMEM_TMA_POLICY=enable", "NVSHMEM_CUMEM_HANDLE_TYPE=fabric",
+                            "NVSHMEM_INFO=off", "HEDDLE_TIMEOUT=2.5", "NVSHMEM_SYMMETRIC_SIZE="}) {
     CAPTURE(entry);
     CHECK(parse({entry}, &settings, &warnings).is_ok());
   }

@@ -59,10 +59,6 @@ Status PeerFabric::choose_memory(const Settings& settings, const Gpu& gpu, Plan*
   plan->keeps_to_itself = settings.disable_p2p;
   const char* const asked = settings.cumem_handle_type.c_str();
   const bool wants_fabric = strcasecmp(asked, "FABRIC") == 0, takes_any = strcasecmp(asked, "ANY") == 0;
-  if (!wants_fabric && !takes_any && strcasecmp(asked, "FILE_DESCRIPTOR") != 0) {
-    return error(Code::kInvalidValue, "NVSHMEM_CUMEM_HANDLE_TYPE=\"%s\" is none of FILE_DESCRIPTOR, FABRIC and ANY",
-                 asked);
-  }
   const Status vmm = check_vmm(gpu.driver(), gpu.device());
   if (settings.disable_cuda_vmm || !vmm.is_ok()) {
     const std::string why = settings.disable_cuda_vmm ? "NVSHMEM_DISABLE_CUDA_VMM is set" : vmm.text();
