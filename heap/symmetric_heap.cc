@@ -234,7 +234,12 @@ Status SymmetricHeap::allocate(ControlChannel& channel, const char* call, uint64
   if (!zeroed) return Status::ok();
   // Nobody may put into the block before its owner has zeroed it.
   const EndpointId own = ids_.base + static_cast<EndpointId>(shape_.my_pe);
-  return channel.agree(call, fabric_.clear(own, plan.offset, bytes), deadline);
+  const Status cleared = channel.agree(call, fabric_.clear(own, plan.offset, bytes), deadline);
+  if (cleared.is_ok()) return cleared;
+  *block = nullptr;  // on all PEs, so none keeps it
+  std::lock_guard<std::mutex> lock(mutex_);
+  (void)allocator_->give_back(plan.offset);  // taken above, so it is there
+  return cleared;
 }
 
 Status SymmetricHeap::free(ControlChannel& channel, void* block, Deadline deadline) {

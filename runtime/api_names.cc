@@ -3,8 +3,9 @@
 //
 // A call loads the world, checks, and runs the inline algorithm; everything else is out of line and cold.
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <type_traits>
-#include <vector>
 
 #include "device/half_convert.h"
 #include "include/nvshmem_host.h"
@@ -192,22 +193,37 @@ template <class T>
 class Look {
  public:
   Look(World& w, const char* call, const T* variables, size_t count)
-      : world_(w), call_(call), variables_(variables), copies_(w.has_host_memory() ? 0 : count) {
+      : world_(w), call_(call), variables_(variables), count_(count) {
+    if (HEDDLE_LIKELY(w.has_host_memory() || count == 0)) return;
+    copies_.reset(new (std::nothrow) T[count]);
+    if (copies_ == nullptr) {
+      (void)report(call, error(Code::kOutOfMemory,
+                               "no memory for copies of %zu variables of %zu bytes, by which host "
+                               "code looks at GPU memory; wait for fewer at once",
+                               count, sizeof(T)));
+      is_good_ = false;
+      return;
+    }
     refresh();
   }
-  const T* data() const { return HEDDLE_LIKELY(copies_.empty()) ? variables_ : copies_.data(); }
+  /// False, and reported, when the variables could not be read: there is nothing to look at then.
+  bool is_good() const { return HEDDLE_LIKELY(is_good_); }
+  const T* data() const { return HEDDLE_LIKELY(copies_ == nullptr) ? variables_ : copies_.get(); }
+  /// is_good() after another read.
   bool refresh() {
-    if (HEDDLE_UNLIKELY(!copies_.empty())) {
-      host::get_unmapped(world_, call_, copies_.data(), variables_, copies_.size() * sizeof(T), world_.my_pe());
+    if (HEDDLE_UNLIKELY(copies_ != nullptr)) {
+      is_good_ = host::get_unmapped(world_, call_, copies_.get(), variables_, count_ * sizeof(T), world_.my_pe());
     }
-    return true;
+    return is_good_;
   }
 
  private:
   World& world_;
   const char* const call_;
   const T* const variables_;
-  std::vector<T> copies_;
+  const size_t count_;
+  std::unique_ptr<T[]> copies_;
+  bool is_good_ = true;
 };
 
 HEDDLE_INLINE World* may_look(const char* call, const void* variables, size_t bytes, int cmp) {
@@ -233,6 +249,7 @@ void wait_until_all(const char* call, const T* ivars, size_t count, const int* s
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return;
   Waiter pause(w->wait_context());
   Look<T> look(*w, call, ivars, count);
+  if (!look.is_good()) return;
   device::wait_until_all(look.data(), count, status, cmp, references, [&] { return pause() && look.refresh(); });
   report_given_up(*w, call, pause, ivars);
 }
@@ -244,6 +261,7 @@ size_t wait_until_any(const char* call, const T* ivars, size_t count, const int*
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return device::kNone;
   Waiter pause(w->wait_context());
   Look<T> look(*w, call, ivars, count);
+  if (!look.is_good()) return device::kNone;
   const size_t index =
       device::wait_until_any(look.data(), count, status, cmp, references, [&] { return pause() && look.refresh(); });
   if (index == device::kNone) report_given_up(*w, call, pause, ivars);
@@ -260,6 +278,7 @@ size_t wait_until_some(const char* call, const T* ivars, size_t count, size_t* i
   }
   Waiter pause(w->wait_context());
   Look<T> look(*w, call, ivars, count);
+  if (!look.is_good()) return 0;
   const size_t found = device::wait_until_some(look.data(), count, indices, status, cmp, references,
                                                [&] { return pause() && look.refresh(); });
   if (found == 0) report_given_up(*w, call, pause, ivars);
@@ -270,14 +289,16 @@ template <class T, class References>
 int test_all(const char* call, const T* ivars, size_t count, const int* status, int cmp, References references) {
   World* const w = may_look(call, ivars, bytes_of(count, sizeof(T)), cmp);
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return 0;
-  return device::test_all(Look<T>(*w, call, ivars, count).data(), count, status, cmp, references) ? 1 : 0;
+  const Look<T> look(*w, call, ivars, count);
+  return look.is_good() && device::test_all(look.data(), count, status, cmp, references) ? 1 : 0;
 }
 
 template <class T, class References>
 size_t test_any(const char* call, const T* ivars, size_t count, const int* status, int cmp, References references) {
   World* const w = may_look(call, ivars, bytes_of(count, sizeof(T)), cmp);
   if (w == nullptr || reported_null(call, "cmp_values", references, count)) return device::kNone;
-  return device::test_any(Look<T>(*w, call, ivars, count).data(), count, status, cmp, references);
+  const Look<T> look(*w, call, ivars, count);
+  return look.is_good() ? device::test_any(look.data(), count, status, cmp, references) : device::kNone;
 }
 
 template <class T, class References>
@@ -288,7 +309,8 @@ size_t test_some(const char* call, const T* ivars, size_t count, size_t* indices
       reported_null(call, "indices", indices, count)) {
     return 0;
   }
-  return device::test_some(Look<T>(*w, call, ivars, count).data(), count, indices, status, cmp, references);
+  const Look<T> look(*w, call, ivars, count);
+  return look.is_good() ? device::test_some(look.data(), count, indices, status, cmp, references) : 0;
 }
 
 template <class T>
@@ -460,7 +482,8 @@ uint64_t nvshmem_signal_fetch(uint64_t* sig_addr) {
   World* const w = heddle::may_look(__func__, sig_addr, sizeof *sig_addr, NVSHMEM_CMP_EQ);
   if (w == nullptr) return 0;
   // acquire: programs poll with it, and then read what was put before the signal (OpenSHMEM 1.5, 9.8.3)
-  return heddle::device::load_acquire(heddle::Look<uint64_t>(*w, __func__, sig_addr, 1).data());
+  const heddle::Look<uint64_t> look(*w, __func__, sig_addr, 1);
+  return look.is_good() ? heddle::device::load_acquire(look.data()) : 0;
 }
 
 uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val) {
@@ -468,12 +491,13 @@ uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val
   if (w == nullptr) return 0;
   heddle::Waiter pause(w->wait_context());
   heddle::Look<uint64_t> look(*w, __func__, sig_addr, 1);
+  if (!look.is_good()) return 0;
   while (true) {
     // The value that compared true is returned, not a second look: the signal may have moved on.
     const uint64_t value = heddle::device::load_acquire(look.data());
     if (heddle::device::compare(value, cmp, cmp_val)) return value;
     if (pause() && look.refresh()) continue;
-    heddle::host::report_wait(*w, __func__, pause, sig_addr);
+    heddle::report_given_up(*w, __func__, pause, sig_addr);
     return value;
   }
 }
@@ -488,8 +512,8 @@ int nvshmemx_putmem_signal_counted_nbi(void* dest, const void* source, size_t by
 uint64_t nvshmemx_signal_counted_load(const uint64_t* signal_addr) {
   World* const w = heddle::may_look(__func__, signal_addr, sizeof *signal_addr, NVSHMEM_CMP_EQ);
   if (w == nullptr) return 0;
-  // relaxed: this call promises no order
-  return heddle::device::load_relaxed(heddle::Look<uint64_t>(*w, __func__, signal_addr, 1).data());
+  const heddle::Look<uint64_t> look(*w, __func__, signal_addr, 1);
+  return look.is_good() ? heddle::device::load_relaxed(look.data()) : 0;  // relaxed: this call promises no order
 }
 
 void nvshmemx_signal_counted_wait_until(const uint64_t* signal_addr, uint64_t expected) {
@@ -497,9 +521,10 @@ void nvshmemx_signal_counted_wait_until(const uint64_t* signal_addr, uint64_t ex
   if (w == nullptr) return;
   heddle::Waiter pause(w->wait_context());
   heddle::Look<uint64_t> look(*w, __func__, signal_addr, 1);
+  if (!look.is_good()) return;
   while (!heddle::device::counter_reached(heddle::device::load_acquire(look.data()), expected)) {
     if (pause() && look.refresh()) continue;
-    return heddle::host::report_wait(*w, __func__, pause, signal_addr);
+    return heddle::report_given_up(*w, __func__, pause, signal_addr);
   }
 }
 

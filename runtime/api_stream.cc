@@ -28,15 +28,24 @@ World* enter(const char* call, cudaStream_t to, Way* way) {
   return report(call, refused).is_ok() ? w : nullptr;
 }
 
-/// What the calls share: `range` of symmetric memory at `pe` is checked, then one of the two bodies is run.
+/// What a call reads or writes on this PE's side.
+struct Local {
+  const char* name = "";  ///< the argument's
+  const void* at = nullptr;
+  uint64_t bytes = 0;
+};
+
+/// What the calls share: `range` of symmetric memory at `pe` and the local side are checked, then one of the two bodies
+/// is run. Calls at once check their local side themselves.
 template <class AtOnce, class Enqueue>
-void make_call(const char* call, cudaStream_t to, const void* range, uint64_t bytes, int pe, AtOnce&& at_once,
-               Enqueue&& enqueue) {
+void make_call(const char* call, cudaStream_t to, const void* range, uint64_t bytes, int pe, const Local& local,
+               AtOnce&& at_once, Enqueue&& enqueue) {
   Way way{};
   World* const w = enter(call, to, &way);
   if (w == nullptr) return;
   if (way == Way::kAtOnce) return at_once(*w);
   if (host::reported_bad(*w, call, range, bytes, pe)) return;
+  if (host::reported_bad_local(*w, call, local.name, local.at, local.bytes)) return;
   (void)report(call, guarded([&] { return enqueue(*w); }));
 }
 
@@ -44,20 +53,22 @@ void make_call(const char* call, cudaStream_t to, const void* range, uint64_t by
 
 void put(const char* call, void* dest, const void* source, size_t bytes, int pe, cudaStream_t to) {
   make_call(
-      call, to, dest, bytes, pe, [&](World& w) { host::put(w, call, dest, source, bytes, pe); },
+      call, to, dest, bytes, pe, {"source", source, bytes},
+      [&](World& w) { host::put(w, call, dest, source, bytes, pe); },
       [&](World& w) { return stream::put(w, dest, source, bytes, pe, to); });
 }
 
 void get(const char* call, void* dest, const void* source, size_t bytes, int pe, cudaStream_t to) {
   make_call(
-      call, to, source, bytes, pe, [&](World& w) { host::get(w, call, dest, source, bytes, pe); },
+      call, to, source, bytes, pe, {"destination", dest, bytes},
+      [&](World& w) { host::get(w, call, dest, source, bytes, pe); },
       [&](World& w) { return stream::get(w, dest, source, bytes, pe, to); });
 }
 
 template <class T>
 void p(const char* call, T* dest, T value, int pe, cudaStream_t to) {
   make_call(
-      call, to, dest, sizeof(T), pe, [&](World& w) { host::p(w, call, dest, value, pe); },
+      call, to, dest, sizeof(T), pe, {}, [&](World& w) { host::p(w, call, dest, value, pe); },
       [&](World& w) { return stream::store(w, dest, &value, sizeof(T), pe, to); });
 }
 
@@ -65,7 +76,7 @@ template <class T>
 T g(const char* call, const T* source, int pe, cudaStream_t to) {
   T value{};
   make_call(
-      call, to, source, sizeof(T), pe, [&](World& w) { value = host::g(w, call, source, pe); },
+      call, to, source, sizeof(T), pe, {}, [&](World& w) { value = host::g(w, call, source, pe); },
       [&](World& w) { return stream::load(w, &value, source, sizeof(T), pe, to); });
   return value;
 }
@@ -99,8 +110,10 @@ void strided(const char* call, bool is_get, void* dest, const void* source, ptrd
       host::iput(w, call, static_cast<T*>(dest), static_cast<const T*>(source), dst, sst, count, pe);
     }
   };
-  const uint64_t span = dst < 1 || sst < 1 ? 0 : host::strided_bytes(is_get ? sst : dst, count, kBytes);
-  make_call(call, to, is_get ? source : dest, span, pe, at_once,
+  // Strides below 1 come here only without a world.
+  const auto span = [&](ptrdiff_t stride) { return stride < 1 ? 0 : host::strided_bytes(stride, count, kBytes); };
+  const Local local = is_get ? Local{"destination", dest, span(dst)} : Local{"source", source, span(sst)};
+  make_call(call, to, is_get ? source : dest, span(is_get ? sst : dst), pe, local, at_once,
             [&](World& w) { return stream::strided(w, task, pe, to); });
 }
 
@@ -110,7 +123,7 @@ void put_signal(const char* call, void* dest, const void* source, size_t bytes, 
                 int sig_op, int pe, cudaStream_t to) {
   if (world() != nullptr && host::reported_bad_signal_op(call, sig_op)) return;
   make_call(
-      call, to, dest, bytes, pe,
+      call, to, dest, bytes, pe, {"source", source, bytes},
       [&](World& w) { host::put_signal(w, call, dest, source, bytes, sig_addr, signal, sig_op, pe); },
       [&](World& w) -> Status {
         HEDDLE_RETURN_IF_ERROR(host::check_range(w, sig_addr, sizeof *sig_addr, pe));
@@ -121,7 +134,7 @@ void put_signal(const char* call, void* dest, const void* source, size_t bytes, 
 void signal_op(const char* call, uint64_t* sig_addr, uint64_t signal, int sig_op, int pe, cudaStream_t to) {
   if (world() != nullptr && host::reported_bad_signal_op(call, sig_op)) return;
   make_call(
-      call, to, sig_addr, sizeof *sig_addr, pe,
+      call, to, sig_addr, sizeof *sig_addr, pe, {},
       [&](World& w) { host::signal_op(w, call, sig_addr, signal, sig_op, pe); },
       [&](World& w) { return stream::signal(w, sig_addr, signal, sig_op, pe, to); });
 }
@@ -161,8 +174,15 @@ void wait(const char* call, const T* ivars, size_t count, const int* status, int
   task.cmp = cmp;
   task.element = sizeof(T);
   task.is_signed = std::is_signed_v<T> ? 1 : 0;
-  make_call(call, to, ivars, bytes_of(count, sizeof(T)), me, at_once,
-            [&](World& w) { return stream::wait(w, task, to); });
+  make_call(call, to, ivars, bytes_of(count, sizeof(T)), me, {}, at_once, [&](World& w) -> Status {
+    if (status != nullptr) {
+      HEDDLE_RETURN_IF_ERROR(host::check_local(w, "status", status, bytes_of(count, sizeof *status)));
+    }
+    if (has_references) {
+      HEDDLE_RETURN_IF_ERROR(host::check_local(w, "cmp_value", references, bytes_of(count, sizeof(T))));
+    }
+    return stream::wait(w, task, to);
+  });
 }
 
 // ---- order and synchronisation

@@ -11,6 +11,30 @@ device::Handle handle_of(const World& world, const void* address, int pe) {
   return device::make_handle(world.view(), address, pe);
 }
 
+/// Addresses that are reserved for the heap of a PE here.
+struct Window {
+  int pe = -1;  ///< -1: none
+  uintptr_t heap = 0;
+};
+
+/// The first window that [first, last] meets.
+Window window_of(const device::HeapView& view, uintptr_t first, uintptr_t last) {
+  const auto mine = reinterpret_cast<uintptr_t>(view.my_heap);
+  if (view.stride == 0) {  // heaps at places of their own: all of their memory is there
+    for (int pe = 0; pe < view.n_pes; ++pe) {
+      if (view.direct != device::kByTable && pe != view.my_pe) continue;
+      const uintptr_t heap = mine + static_cast<uintptr_t>(pe == view.my_pe ? 0 : view.distances[pe]);
+      if (last >= heap && first < heap + device::extent_of(view)) return {pe, heap};
+    }
+    return {};
+  }
+  const auto stride = static_cast<uintptr_t>(view.stride);
+  const uintptr_t begin = mine - static_cast<uintptr_t>(view.my_pe) * stride;
+  if (last < begin || first >= begin + static_cast<uintptr_t>(view.n_pes) * stride) return {};
+  const uintptr_t pe = first < begin ? 0 : (first - begin) / stride;
+  return {static_cast<int>(pe), begin + pe * stride};
+}
+
 }  // namespace
 
 Status check_range(const World& world, const void* address, uint64_t bytes, int pe) {
@@ -26,13 +50,14 @@ Status check_range(const World& world, const void* address, uint64_t bytes, int 
                    "%" PRIu64 " bytes at %p end %" PRIu64
                    " bytes past the symmetric heap [%p, %p); pass a length that fits the block",
                    bytes, address, bytes - (extent - device::heap_offset(view, address)),
-                   static_cast<void*>(view.my_heap), static_cast<void*>(view.my_heap + extent));
+                   static_cast<void*>(view.my_heap + view.reserved), static_cast<void*>(view.my_heap + extent));
     }
     return error(Code::kInvalidValue,
                  "%p (%" PRIu64
                  " bytes) is not in the symmetric heap [%p, %p); the remote side is named by an address that "
                  "nvshmem_malloc gave this PE: destination of a put, source of a get",
-                 address, bytes, static_cast<void*>(view.my_heap), static_cast<void*>(view.my_heap + extent));
+                 address, bytes, static_cast<void*>(view.my_heap + view.reserved),
+                 static_cast<void*>(view.my_heap + extent));
   }
   return Status::ok();
 }
@@ -48,9 +73,34 @@ bool reported_null(const char* call, const char* name, const void* local, size_t
   return true;
 }
 
+Status check_local(const World& world, const char* name, const void* local, uint64_t bytes) {
+  if (bytes == 0) return Status::ok();
+  if (local == nullptr) {
+    return error(Code::kInvalidValue, "%s is NULL, but %" PRIu64 " bytes of it are asked for", name, bytes);
+  }
+  const device::HeapView& view = world.mapped_view();
+  const auto first = reinterpret_cast<uintptr_t>(local);
+  const Window window = window_of(view, first, bytes - 1 <= UINTPTR_MAX - first ? first + (bytes - 1) : UINTPTR_MAX);
+  if (window.pe < 0) return Status::ok();
+  const auto* const here = view.my_heap + static_cast<intptr_t>(first - window.heap);
+  if (first >= window.heap && device::in_heap(view, here, bytes)) return Status::ok();
+  return error(Code::kInvalidValue,
+               "%s: %" PRIu64
+               " bytes at %p are not all in memory of the symmetric heap, which for PE %d is [%p, %p) here; pass a "
+               "length that fits the block",
+               name, bytes, local, window.pe, reinterpret_cast<void*>(window.heap + view.reserved),
+               reinterpret_cast<void*>(window.heap + device::extent_of(view)));
+}
+
+bool reported_bad_local(const World& world, const char* call, const char* name, const void* local, uint64_t bytes) {
+  return !report(call, check_local(world, name, local, bytes)).is_ok();
+}
+
 void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                   bool nbi) {
-  if (reported_bad(world, call, destination, bytes, pe) || reported_null(call, "source", source, bytes)) return;
+  if (reported_bad(world, call, destination, bytes, pe) || reported_bad_local(world, call, "source", source, bytes)) {
+    return;
+  }
   if (bytes == 0) return;
   const device::Handle to = handle_of(world, destination, pe);
   Fabric& fabric = world.fabric();
@@ -58,19 +108,26 @@ void put_unmapped(World& world, const char* call, void* destination, const void*
                nbi ? fabric.put_nbi(to.id, to.offset, source, bytes) : fabric.put(to.id, to.offset, source, bytes));
 }
 
-void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+bool get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                   bool nbi) {
-  if (reported_bad(world, call, source, bytes, pe) || reported_null(call, "destination", destination, bytes)) return;
-  if (bytes == 0) return;
+  if (reported_bad(world, call, source, bytes, pe) ||
+      reported_bad_local(world, call, "destination", destination, bytes)) {
+    return false;
+  }
+  if (bytes == 0) return true;
   const device::Handle from = handle_of(world, source, pe);
   Fabric& fabric = world.fabric();
-  (void)report(call, nbi ? fabric.get_nbi(from.id, from.offset, destination, bytes)
-                         : fabric.get(from.id, from.offset, destination, bytes));
+  return report(call, nbi ? fabric.get_nbi(from.id, from.offset, destination, bytes)
+                          : fabric.get(from.id, from.offset, destination, bytes))
+      .is_ok();
 }
 
 void iput_unmapped(World& world, const char* call, void* destination, uint64_t span, const void* source,
                    ptrdiff_t destination_stride, ptrdiff_t source_stride, size_t count, size_t element, int pe) {
-  if (reported_bad(world, call, destination, span, pe) || count == 0) return;
+  if (reported_bad(world, call, destination, span, pe) ||
+      reported_bad_local(world, call, "source", source, strided_bytes(source_stride, count, element)) || count == 0) {
+    return;
+  }
   const device::Handle to = handle_of(world, destination, pe);
   (void)report(call,
                world.fabric().put_strided(to.id, to.offset, source, destination_stride, source_stride, count, element));
@@ -78,7 +135,11 @@ void iput_unmapped(World& world, const char* call, void* destination, uint64_t s
 
 void iget_unmapped(World& world, const char* call, void* destination, const void* source, uint64_t span,
                    ptrdiff_t destination_stride, ptrdiff_t source_stride, size_t count, size_t element, int pe) {
-  if (reported_bad(world, call, source, span, pe) || count == 0) return;
+  if (reported_bad(world, call, source, span, pe) ||
+      reported_bad_local(world, call, "destination", destination, strided_bytes(destination_stride, count, element)) ||
+      count == 0) {
+    return;
+  }
   const device::Handle from = handle_of(world, source, pe);
   (void)report(call, world.fabric().get_strided(from.id, from.offset, destination, destination_stride, source_stride,
                                                 count, element));
@@ -102,7 +163,7 @@ void put_signal_unmapped(World& world, const char* call, void* destination, cons
                          uint64_t* signal, uint64_t value, int op, int pe) {
   if (reported_bad(world, call, destination, bytes, pe) || reported_bad(world, call, signal, sizeof *signal, pe))
     return;
-  if (reported_null(call, "source", source, bytes)) return;
+  if (reported_bad_local(world, call, "source", source, bytes)) return;
   const device::Handle to = handle_of(world, destination, pe);
   const uint64_t signal_offset = device::heap_offset(world.view(), signal);
   (void)report(call, world.fabric().put_signal(to.id, to.offset, source, bytes, signal_offset, value,
@@ -145,7 +206,7 @@ Status put_counted(World& world, void* destination, const void* source, size_t b
                  static_cast<void*>(counter), destination, bytes);
   }
   if (bytes == 0) return Status::ok();
-  if (source == nullptr) return error(Code::kInvalidValue, "source is NULL for %zu bytes", bytes);
+  HEDDLE_RETURN_IF_ERROR(check_local(world, "source", source, bytes));
   if (void* remote = mapped(world, destination, bytes, pe); HEDDLE_LIKELY(remote != nullptr)) {
     device::copy(device::ThreadScope(), remote, source, bytes);
     device::add_release(device::translate(world.view(), counter, pe), bytes);

@@ -37,13 +37,19 @@ HEDDLE_INLINE T* mapped(const World& world, T* address, uint64_t bytes, int pe) 
 Status check_range(const World& world, const void* address, uint64_t bytes, int pe);
 /// Whether a local buffer of `count` elements or bytes is NULL although some are needed, reported under `call`.
 bool reported_null(const char* call, const char* name, const void* local, size_t count);
+/// Why a local range is no good, or ok: NULL, or in the addresses of the PEs' heaps but not all in one heap's memory.
+/// What lies elsewhere is the program's own, and is taken for good. `name` is the argument's, for messages.
+Status check_local(const World& world, const char* name, const void* local, uint64_t bytes);
+/// check_local, reported under `call`.
+bool reported_bad_local(const World& world, const char* call, const char* name, const void* local, uint64_t bytes);
 /// check_range, reported under `call`.
 bool reported_bad(const World& world, const char* call, const void* address, uint64_t bytes, int pe);
 
 /// `nbi`: the source must stay until quiet, or the destination is there only then.
 void put_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                   bool nbi = false);
-void get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
+/// False, and reported, when nothing was read.
+bool get_unmapped(World& world, const char* call, void* destination, const void* source, size_t bytes, int pe,
                   bool nbi = false);
 /// `span`: bytes from the first to past the last element of the symmetric side.
 void iput_unmapped(World& world, const char* call, void* destination, uint64_t span, const void* source,

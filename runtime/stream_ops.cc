@@ -239,9 +239,17 @@ Status signal(World& world, uint64_t* signal, uint64_t value, int op, int pe, St
 }
 
 Status wait(World& world, const WaitTask& task, Stream stream) {
-  if (cuda::device_pointer(task.variables) % task.element != 0) {
-    return error(Code::kInvalidValue, "the variable at %p is not aligned to its %u bytes", task.variables,
-                 task.element);
+  const struct {
+    const char* name;
+    const void* at;
+    uint64_t bytes;  // of an object
+  } arrays[] = {{"variable", task.variables, task.element},
+                {"status array", task.status, sizeof *task.status},
+                {"cmp_value array", task.references, task.element}};
+  for (const auto& array : arrays) {  // NULL is aligned
+    if (cuda::device_pointer(array.at) % array.bytes == 0) continue;
+    return error(Code::kInvalidValue, "the %s at %p is not aligned to its %" PRIu64 " bytes", array.name, array.at,
+                 array.bytes);
   }
   for (const void* array : {static_cast<const void*>(task.status), task.references}) {
     if (array != nullptr && !world.fabric().is_device_accessible(array)) {

@@ -188,8 +188,7 @@ Status World::open_control_heap(Deadline deadline, EndpointHandle* handle) {
       {bootstrap_->rank(), n_pes, round_up(internal, kChunk), kChunk, internal, &control_->poison()}, deadline, handle);
 }
 
-Status World::refresh_views() {
-  const uint64_t former = mapped_view_.extent;
+void World::refresh_views() {
   const device::HeapView now = heap_->view();
   if (view_.n_pes == 0) {
     view_ = mapped_view_ = now;
@@ -200,13 +199,26 @@ Status World::refresh_views() {
     for (device::HeapView* view : {&view_, &mapped_view_}) set_extent(view, now.extent);
     if (device_ == nullptr) set_extent(&sync_view_, now.extent);
   }
-  if (device_ == nullptr) return Status::ok();
-  if (former == mapped_view_.extent) return Status::ok();
+}
+
+Status World::publish_view() {
+  if (device_ == nullptr || published_extent_ == mapped_view_.extent) return Status::ok();
   DeviceSide::Place place;
   const auto me = static_cast<size_t>(mapped_view_.my_pe);
   place.node_n_pes = static_cast<uint32_t>(std::count(nodes_.begin(), nodes_.end(), nodes_[me]));
   place.node_my_pe = static_cast<uint32_t>(std::count(nodes_.begin(), nodes_.begin() + mapped_view_.my_pe, nodes_[me]));
-  return device_->publish(mapped_view_, place).in("giving kernels the heap");
+  HEDDLE_RETURN_IF_ERROR(device_->publish(mapped_view_, place).in("giving kernels the heap"));
+  published_extent_ = mapped_view_.extent;
+  return Status::ok();
+}
+
+Status World::show_heap(const char* call) {
+  refresh_views();
+  // The extent is the same on all PEs, and so is this decision: a PE that has published already comes all the same.
+  if (device_ == nullptr || agreed_extent_ == mapped_view_.extent) return Status::ok();
+  HEDDLE_RETURN_IF_ERROR(control_->agree(call, publish_view(), Deadline::in(settings_.wait_timeout)));
+  agreed_extent_ = mapped_view_.extent;
+  return Status::ok();
 }
 
 void World::end_by_kernel(int exit_code) {
@@ -294,9 +306,11 @@ Status World::join_steps() {
       device_->warn_of(identities, gpus_, me);
       HEDDLE_RETURN_IF_ERROR(device_->learn_teams(gpus_, me));
     }
-    return refresh_views();
+    refresh_views();
+    return publish_view();
   };
   HEDDLE_RETURN_IF_ERROR(control_->agree("import of heaps", import_heaps(), deadline));
+  agreed_extent_ = published_extent_;
 
   direct_ = view_.direct != 0;
   sync_direct_ = sync_view_.direct != 0;
@@ -360,36 +374,53 @@ Status World::finalize() {
   return status;
 }
 
+Status World::show_new(const char* call, const Status& made, const std::function<Status()>& undo, void** memory) {
+  if (!made.is_ok()) {
+    refresh_views();
+    return made;  // on all PEs; kernels get a new extent, if there is one, with the next call
+  }
+  const Status shown = show_heap(call);
+  if (shown.is_ok() || *memory == nullptr) return shown;
+  // Kernels of some PE do not know the memory, so no PE gets it. The next call tries again.
+  const Status undone = undo();
+  if (!undone.is_ok()) log(LogLevel::kError, "%s: %p stays in use: %s", call, *memory, undone.text().c_str());
+  *memory = nullptr;
+  refresh_views();
+  return shown;
+}
+
 Status World::allocate(const char* call, uint64_t bytes, uint64_t alignment, bool zeroed, const Status& valid,
                        void** block) {
-  const Status status =
-      heap_->allocate(*control_, call, bytes, alignment, zeroed, valid, Deadline::in(settings_.wait_timeout), block);
-  const Status refreshed = refresh_views();
-  return status.is_ok() ? refreshed : status;
+  const Deadline deadline = Deadline::in(settings_.wait_timeout);
+  const Status made = heap_->allocate(*control_, call, bytes, alignment, zeroed, valid, deadline, block);
+  return show_new(
+      call, made, [&] { return heap_->free(*control_, *block, deadline); }, block);
 }
 
 Status World::free(void* block) {
   // Puts into the block must have arrived before anyone uses its memory for something else.
   HEDDLE_RETURN_IF_ERROR(quiet());
   const Status status = heap_->free(*control_, block, Deadline::in(settings_.wait_timeout));
-  const Status refreshed = refresh_views();
-  return status.is_ok() ? refreshed : status;
+  if (status.is_ok()) return show_heap("nvshmem_free");
+  refresh_views();
+  return status;
 }
 
 Status World::register_buffer(const char* call, const void* buffer, uint64_t bytes, const void* preferred,
                               const Status& valid, void** alias) {
-  const Status status = heap_->register_buffer(*control_, call, buffer, bytes, preferred, valid,
-                                               Deadline::in(settings_.wait_timeout), alias);
-  const Status refreshed = refresh_views();
-  return status.is_ok() ? refreshed : status;
+  const Deadline deadline = Deadline::in(settings_.wait_timeout);
+  const Status made = heap_->register_buffer(*control_, call, buffer, bytes, preferred, valid, deadline, alias);
+  const auto undo = [&] { return heap_->unregister_buffer(*control_, call, *alias, bytes, Status::ok(), deadline); };
+  return show_new(call, made, undo, alias);
 }
 
 Status World::unregister_buffer(const char* call, const void* alias, uint64_t bytes) {
   const Status delivered = quiet();  // what goes there must have arrived before it is unmapped
   const Status status =
       heap_->unregister_buffer(*control_, call, alias, bytes, delivered, Deadline::in(settings_.wait_timeout));
-  const Status refreshed = refresh_views();
-  return status.is_ok() ? refreshed : status;
+  if (status.is_ok()) return show_heap(call);
+  refresh_views();
+  return status;
 }
 
 Status World::sync_all() {

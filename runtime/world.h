@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -98,8 +99,15 @@ class World {
   Status join_steps();
   Status check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* internal) const;
   Status open_control_heap(Deadline deadline, EndpointHandle* handle);
-  /// Takes the heap's present extent over to the views of host and kernels.
-  Status refresh_views();
+  /// Takes the heap's present extent over to the views of host code.
+  void refresh_views();
+  /// Gives kernels what mapped_view() has, unless they have it.
+  Status publish_view();
+  /// Both, and all PEs agree on the outcome where the extent is another than all last agreed on. Collective.
+  Status show_heap(const char* call);
+  /// show_heap after the heap was asked for memory: `made` is what came of that, `*memory` what it gave. Memory that
+  /// cannot be shown is undone on all PEs, and `*memory` is then null.
+  Status show_new(const char* call, const Status& made, const std::function<Status()>& undo, void** memory);
   void end_by_kernel(int exit_code);
   void take_down();
 
@@ -117,7 +125,9 @@ class World {
   alignas(64) device::HeapView view_;  // what every put reads, on one cache line
   bool direct_ = false;
   device::HeapView mapped_view_;
-  device::HeapView sync_view_;  // of the heap in which host threads meet: the one above, or the control heap
+  uint64_t published_extent_ = 0;  // what kernels have; 0: nothing yet
+  uint64_t agreed_extent_ = 0;     // what kernels of all PEs have; the same on all PEs
+  device::HeapView sync_view_;     // of the heap in which host threads meet: the one above, or the control heap
   bool sync_direct_ = false;
   Fabric* sync_fabric_ = nullptr;
   Doorbell* doorbell_ = nullptr;  // ours, at the start of that heap

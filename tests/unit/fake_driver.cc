@@ -279,6 +279,8 @@ FakeCuda::FakeCuda() {
   };
   d.MemcpyAsync = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     if (const CUresult r = the().check("MemcpyAsync"); r != CUDA_SUCCESS) return r;
+    if (the().copies_left == 0) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (the().copies_left > 0) --the().copies_left;
     ++the().copied;
     return the().copy(to, from, bytes, stream);
   };

@@ -51,7 +51,7 @@ class FakeCuda {
     bool mps = false;
     std::string name = "Fake H200";
     uint64_t free_bytes = uint64_t{1} << 30;
-    std::map<std::string, CUresult> failures;  // by function, without "cu"
+    std::map<std::string, CUresult> failures;  // by function, without "cu"; "Function on GPU 1" fails there alone
   };
   Traits traits;
 
@@ -64,6 +64,7 @@ class FakeCuda {
   struct Use {
     Use() {
       the().traits = Traits();
+      the().copies_left = -1;
       cuda::set_driver_for_tests(&the().table());
     }
     ~Use() { cuda::set_driver_for_tests(nullptr); }
@@ -120,6 +121,8 @@ class FakeCuda {
 
   /// Copies that came in batches, and that came alone.
   std::atomic<int> batched{0}, copied{0};
+  /// So many lone copies more will succeed, then they fail as in a context that a kernel has broken; below 0: all will.
+  std::atomic<int> copies_left{-1};
 
   int launches(const std::string& kernel) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -237,7 +240,9 @@ class FakeCuda {
   CUresult check(const char* name) {
     const auto failure = traits.failures.find(name);
     if (failure != traits.failures.end()) return failure->second;
-    return stack().empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+    if (stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    const auto there = traits.failures.find(std::string(name) + " on GPU " + std::to_string(stack().back()->ordinal));
+    return there != traits.failures.end() ? there->second : CUDA_SUCCESS;
   }
   CUresult check_free(const char* name) const {
     const auto failure = traits.failures.find(name);
