@@ -12,6 +12,7 @@
 #pragma once
 
 #include "device/failure.h"
+#include "device/ranges.h"
 #include "device/rma.h"
 #include "device/scope.h"
 #include "device/signal.h"
@@ -36,13 +37,22 @@ HEDDLE_DEVICE HEDDLE_INLINE void check_world(const char* call) {
 HEDDLE_DEVICE HEDDLE_INLINE void check(const char* call, const void* address, uint64_t bytes, int pe,
                                        uint32_t alignment) {
   if constexpr (HEDDLE_CHECK != 0) {
-    const HeapView& view = device_state().view;
     require_world(call, address);
-    if (!is_pe(view, pe)) give_up(call, DeviceError::kBadPe, pe, address, static_cast<uint64_t>(view.n_pes));
-    if (!in_heap(view, address, bytes)) give_up(call, DeviceError::kBadAddress, pe, address, bytes);
-    if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
-      give_up(call, DeviceError::kBadAlignment, pe, address, alignment);
-    }
+    const HeapView& view = device_state().view;
+    const DeviceError error = judge_range(view, address, bytes, pe, alignment);
+    if (error == DeviceError::kNone) return;
+    give_up(call, error, pe, address,
+            error == DeviceError::kBadPe        ? static_cast<uint64_t>(view.n_pes)
+            : error == DeviceError::kBadAddress ? bytes
+                                                : alignment);
+  }
+}
+/// The same for a buffer of the program's own, of which only this much can be asked.
+HEDDLE_DEVICE HEDDLE_INLINE void check_local(const char* call, const void* buffer, uint64_t bytes, uint32_t alignment) {
+  if constexpr (HEDDLE_CHECK != 0) {
+    const DeviceError error = judge_local(buffer, bytes, alignment);
+    if (error == DeviceError::kNone) return;
+    give_up(call, error, -1, buffer, error == DeviceError::kNullBuffer ? bytes : alignment);
   }
 }
 /// The same for an object of this PE.
@@ -66,9 +76,17 @@ HEDDLE_DEVICE HEDDLE_INLINE void check_strides(const char* call, ptrdiff_t dst, 
 template <class T>
 HEDDLE_DEVICE HEDDLE_INLINE void check_compare(const char* call, const T* variables, size_t count, int cmp) {
   if constexpr (HEDDLE_CHECK != 0) {
-    if (count > 0) check_own(call, variables, count * sizeof(T), sizeof(T));
+    check_own(call, variables, bytes_of(count, sizeof(T)), sizeof(T));
     if (cmp < 0 || cmp > 5) give_up(call, DeviceError::kBadCompare, -1, variables, static_cast<uint64_t>(cmp));
   }
+}
+
+/// References of a wait or test: one value, or an array.
+template <class T>
+HEDDLE_DEVICE HEDDLE_INLINE void check_references(const char*, const OneValue<T>&, size_t) {}
+template <class T>
+HEDDLE_DEVICE HEDDLE_INLINE void check_references(const char* call, const T* references, size_t count) {
+  check_local(call, references, bytes_of(count, sizeof(T)), sizeof(T));
 }
 
 /// Where this kernel reaches `pe`'s copy of a symmetric object.
@@ -117,6 +135,7 @@ HEDDLE_DEVICE HEDDLE_INLINE void put(const char* call, void* dest, const void* s
                                      int pe) {
   const Scope scope;
   char* const remote = at_pe(call, dest, bytes, pe, min(element, 8));
+  check_local(call, source, bytes, 1);
   if (kBlocking) scope.sync();
   scope_copy<ToPeer, kBlocking>(scope, remote, source, bytes);
   scope.sync();
@@ -127,6 +146,7 @@ HEDDLE_DEVICE HEDDLE_INLINE void get(const char* call, void* dest, const void* s
                                      int pe) {
   const Scope scope;
   const char* const remote = at_pe(call, source, bytes, pe, min(element, 8));
+  check_local(call, dest, bytes, 1);
   if (kBlocking) scope.sync();
   scope_copy<FromPeer, kBlocking>(scope, dest, remote, bytes);
   scope.sync();
@@ -139,11 +159,6 @@ template <>
 struct StridedElement<16> {
   using type = Vector;
 };
-
-/// Bytes from the first to past the last element of a strided range; 0 for none.
-HEDDLE_DEVICE HEDDLE_INLINE uint64_t span_of(ptrdiff_t stride, size_t count, size_t element) {
-  return count == 0 ? 0 : (static_cast<uint64_t>(stride) * (count - 1) + 1) * element;
-}
 
 template <class Sides, class Scope, int kBytes>
 HEDDLE_DEVICE HEDDLE_INLINE void strided(const Scope& scope, void* dest, const void* source, ptrdiff_t dst,
@@ -169,6 +184,7 @@ template <class Scope, int kBytes>
 HEDDLE_DEVICE HEDDLE_INLINE void iput(const char* call, void* dest, const void* source, ptrdiff_t dst, ptrdiff_t sst,
                                       size_t count, int pe) {
   check_strides(call, dst, sst, pe, dest);
+  check_local(call, source, span_of(sst, count, kBytes), min(kBytes, 8));
   strided<ToPeer, Scope, kBytes>(Scope(), at_pe(call, dest, span_of(dst, count, kBytes), pe, min(kBytes, 8)), source,
                                  dst, sst, count);
 }
@@ -176,6 +192,7 @@ template <class Scope, int kBytes>
 HEDDLE_DEVICE HEDDLE_INLINE void iget(const char* call, void* dest, const void* source, ptrdiff_t dst, ptrdiff_t sst,
                                       size_t count, int pe) {
   check_strides(call, dst, sst, pe, source);
+  check_local(call, dest, span_of(dst, count, kBytes), min(kBytes, 8));
   strided<FromPeer, Scope, kBytes>(Scope(), dest, at_pe(call, source, span_of(sst, count, kBytes), pe, min(kBytes, 8)),
                                    dst, sst, count);
 }
@@ -188,6 +205,7 @@ HEDDLE_DEVICE HEDDLE_INLINE void put_signal(const char* call, void* dest, const 
                                             uint32_t element, uint64_t* sig_addr, uint64_t signal, int sig_op, int pe) {
   const Scope scope;
   char* const remote = at_pe(call, dest, bytes, pe, min(element, 8));
+  check_local(call, source, bytes, 1);
   uint64_t* const remote_signal = at_pe(call, sig_addr, pe);
   check_signal_op(call, sig_op, pe, sig_addr);
   if (kBlocking) scope.sync();
@@ -223,15 +241,11 @@ HEDDLE_DEVICE inline int put_counted(const char* call, void* dest, const void* s
   const HeapView& view = device_state().view;
   check(call, dest, bytes, pe, kVectorBytes);
   check(call, counter, sizeof *counter, pe, 256);
-  const uint64_t to = heap_offset(view, dest), count_at = heap_offset(view, counter);
-  const bool good = is_pe(view, pe) && in_heap(view, dest, bytes) && in_heap(view, counter, sizeof *counter) &&
-                    source != nullptr && (to | reinterpret_cast<uintptr_t>(source) | bytes) % kVectorBytes == 0 &&
-                    count_at % 256 == 0 && (count_at + sizeof *counter <= to || count_at >= to + bytes);
-  if (!good) {
+  const DeviceError error = judge_counted(view, dest, source, bytes, counter, pe);
+  if (error != DeviceError::kNone) {
     if constexpr (HEDDLE_CHECK != 0) {
-      const bool apart = count_at + sizeof *counter <= to || count_at >= to + bytes;
-      if (!apart) give_up(call, DeviceError::kOverlap, pe, counter, bytes);
-      give_up(call, DeviceError::kBadArgument, pe, source, bytes);
+      const void* const about = error == DeviceError::kOverlap ? static_cast<const void*>(counter) : source;
+      give_up(call, error, pe, about, bytes);
     }
     return 1;
   }
@@ -262,6 +276,7 @@ HEDDLE_DEVICE inline void wait_all(const char* call, const T* ivars, size_t coun
                                    References references) {
   require_world(call, ivars);
   check_compare(call, ivars, count, cmp);
+  check_references(call, references, count);
   WaitPause pause(call, ivars);
   if (!wait_until_all(ivars, count, status, cmp, references, pause)) exit_thread();
 }
@@ -270,6 +285,7 @@ HEDDLE_DEVICE inline size_t wait_any(const char* call, const T* ivars, size_t co
                                      References references) {
   require_world(call, ivars);
   check_compare(call, ivars, count, cmp);
+  check_references(call, references, count);
   WaitPause pause(call, ivars);
   const size_t index = wait_until_any(ivars, count, status, cmp, references, pause);
   if (index == kNone && !empty_set(count, status)) exit_thread();
@@ -280,6 +296,8 @@ HEDDLE_DEVICE inline size_t wait_some(const char* call, const T* ivars, size_t c
                                       const int* status, int cmp, References references) {
   require_world(call, ivars);
   check_compare(call, ivars, count, cmp);
+  check_references(call, references, count);
+  check_local(call, indices, bytes_of(count, sizeof *indices), sizeof *indices);
   WaitPause pause(call, ivars);
   const size_t found = wait_until_some(ivars, count, indices, status, cmp, references, pause);
   if (found == 0 && !empty_set(count, status)) exit_thread();

@@ -131,19 +131,20 @@ HEDDLE_MEET_TEAM(HEDDLE_D_BODY, nvshmemx_team_sync_block, BlockScope)
 // reached without a queue, so no handle is looked at.
 
 // All forms of one name: blocking and nbi, by thread, warp and block. ELEMENT: bytes of an element.
-#define HEDDLE_RMA_FORM(SPACE, PREFIX, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, SUFFIX, SCOPE, ...)                   \
-  SPACE void PREFIX##PUT##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__) {                  \
-    heddle::device::put<heddle::device::SCOPE, BLOCKING>(#PREFIX #PUT #NBI #SUFFIX, dest, source, nelems * ELEMENT,  \
-                                                         ELEMENT, pe);                                               \
-  }                                                                                                                  \
-  SPACE void PREFIX##GET##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__) {                  \
-    heddle::device::get<heddle::device::SCOPE, BLOCKING>(#PREFIX #GET #NBI #SUFFIX, dest, source, nelems * ELEMENT,  \
-                                                         ELEMENT, pe);                                               \
-  }                                                                                                                  \
-  SPACE void PREFIX##PUT##_signal##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, uint64_t* sig_addr,    \
-                                               uint64_t signal, int sig_op, __VA_ARGS__) {                           \
-    heddle::device::put_signal<heddle::device::SCOPE, BLOCKING>(                                                     \
-        #PREFIX #PUT "_signal" #NBI #SUFFIX, dest, source, nelems * ELEMENT, ELEMENT, sig_addr, signal, sig_op, pe); \
+#define HEDDLE_RMA_FORM(SPACE, PREFIX, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, SUFFIX, SCOPE, ...)                  \
+  SPACE void PREFIX##PUT##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__) {                 \
+    heddle::device::put<heddle::device::SCOPE, BLOCKING>(#PREFIX #PUT #NBI #SUFFIX, dest, source,                   \
+                                                         heddle::device::bytes_of(nelems, ELEMENT), ELEMENT, pe);   \
+  }                                                                                                                 \
+  SPACE void PREFIX##GET##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, __VA_ARGS__) {                 \
+    heddle::device::get<heddle::device::SCOPE, BLOCKING>(#PREFIX #GET #NBI #SUFFIX, dest, source,                   \
+                                                         heddle::device::bytes_of(nelems, ELEMENT), ELEMENT, pe);   \
+  }                                                                                                                 \
+  SPACE void PREFIX##PUT##_signal##NBI##SUFFIX(TYPE* dest, const TYPE* source, size_t nelems, uint64_t* sig_addr,   \
+                                               uint64_t signal, int sig_op, __VA_ARGS__) {                          \
+    heddle::device::put_signal<heddle::device::SCOPE, BLOCKING>(#PREFIX #PUT "_signal" #NBI #SUFFIX, dest, source,  \
+                                                                heddle::device::bytes_of(nelems, ELEMENT), ELEMENT, \
+                                                                sig_addr, signal, sig_op, pe);                      \
   }
 #define HEDDLE_RMA_SCOPES(SPACE, PREFIX, GROUP, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, ...)                   \
   HEDDLE_RMA_FORM(SPACE, PREFIX, PUT, GET, TYPE, ELEMENT, NBI, BLOCKING, , ThreadScope, __VA_ARGS__)           \
@@ -344,21 +345,28 @@ HEDDLE_AMO_FLOAT_TYPES(HEDDLE_FLOAT_BODIES)
   HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_some(TYPE* ivars, size_t nelems, size_t* indices, const int* status,     \
                                                    int cmp, TYPE cmp_value) {                                          \
     heddle::device::check_compare("nvshmem_" #NAME "_test_some", ivars, nelems, cmp);                                  \
+    heddle::device::check_local("nvshmem_" #NAME "_test_some", indices,                                                \
+                                heddle::device::bytes_of(nelems, sizeof(size_t)), sizeof(size_t));                     \
     return heddle::device::test_some(ivars, nelems, indices, status, cmp, heddle::device::OneValue<TYPE>{cmp_value});  \
   }                                                                                                                    \
   HEDDLE_HD_BODY int nvshmem_##NAME##_test_all_vector(TYPE* ivars, size_t nelems, const int* status, int cmp,          \
                                                       TYPE* cmp_values) {                                              \
     heddle::device::check_compare("nvshmem_" #NAME "_test_all_vector", ivars, nelems, cmp);                            \
+    heddle::device::check_references("nvshmem_" #NAME "_test_all_vector", cmp_values, nelems);                         \
     return heddle::device::test_all(ivars, nelems, status, cmp, cmp_values) ? 1 : 0;                                   \
   }                                                                                                                    \
   HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_any_vector(TYPE* ivars, size_t nelems, const int* status, int cmp,       \
                                                          TYPE* cmp_values) {                                           \
     heddle::device::check_compare("nvshmem_" #NAME "_test_any_vector", ivars, nelems, cmp);                            \
+    heddle::device::check_references("nvshmem_" #NAME "_test_any_vector", cmp_values, nelems);                         \
     return heddle::device::test_any(ivars, nelems, status, cmp, cmp_values);                                           \
   }                                                                                                                    \
   HEDDLE_HD_BODY size_t nvshmem_##NAME##_test_some_vector(TYPE* ivars, size_t nelems, size_t* indices,                 \
                                                           const int* status, int cmp, TYPE* cmp_values) {              \
     heddle::device::check_compare("nvshmem_" #NAME "_test_some_vector", ivars, nelems, cmp);                           \
+    heddle::device::check_local("nvshmem_" #NAME "_test_some_vector", indices,                                         \
+                                heddle::device::bytes_of(nelems, sizeof(size_t)), sizeof(size_t));                     \
+    heddle::device::check_references("nvshmem_" #NAME "_test_some_vector", cmp_values, nelems);                        \
     return heddle::device::test_some(ivars, nelems, indices, status, cmp, cmp_values);                                 \
   }
 HEDDLE_WAIT_TYPES(HEDDLE_WAIT_BODIES)

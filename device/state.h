@@ -19,6 +19,7 @@ enum class DeviceError : uint32_t {
   kBadSignalOp,  ///< `bytes`: the operation
   kBadStride,    ///< `bytes`: the stride
   kOverlap,      ///< a counted put whose counter lies in its destination
+  kNullBuffer,   ///< a buffer of the caller's own is NULL
   kGlobalExit    ///< no failure: a kernel called nvshmem_global_exit(`bytes`)
 };
 
@@ -72,7 +73,7 @@ struct DeviceState {
   const int32_t* gpu_teams;    ///< the members of the one, then of the other, ascending; in memory of this device.
                                ///< nullptr: every PE has a GPU of its own
 };
-constexpr uint32_t kStateVersion = 6;
+constexpr uint32_t kStateVersion = 7;
 
 }  // namespace heddle::device
 

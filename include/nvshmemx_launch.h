@@ -130,7 +130,8 @@ static inline int nvshmemx_collective_launch(const void* func, dim3 gridDims, di
 }
 
 /// The same from a configuration, whose stream and attributes are used; where they say whether the launch is
-/// cooperative, they are obeyed. At most 31 attributes.
+/// cooperative, they are obeyed. At most 31 attributes; NVSHMEMX_ERROR_INVALID_VALUE for more, and for NULL where there
+/// should be some.
 static inline int nvshmemx_collective_launch_attr(const nvshmemx_collective_launch_attr_t* attr, const void* func,
                                                   void** args) {
   const char* const call = "nvshmemx_collective_launch_attr";
@@ -140,6 +141,11 @@ static inline int nvshmemx_collective_launch_attr(const nvshmemx_collective_laun
   int has_cooperative = 0;
   if (attr == NULL || attr->cuda_config.numAttrs > 31) {
     return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, "attr is NULL or has more than 31 attributes");
+  }
+  if (attr->cuda_config.numAttrs > 0 && attr->cuda_config.attrs == NULL) {
+    char text[64];
+    snprintf(text, sizeof text, "attrs is NULL, but numAttrs is %u", attr->cuda_config.numAttrs);
+    return heddle_report_launch(call, NVSHMEMX_ERROR_INVALID_VALUE, text);
   }
   config = attr->cuda_config;
   for (i = 0; i < config.numAttrs; ++i) {

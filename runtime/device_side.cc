@@ -70,6 +70,9 @@ Status device_failure(const device::DeviceErrorRecord& record) {
       return error(Code::kInvalidValue,
                    "%s: the counter at 0x%" PRIx64 " lies within the %" PRIu64 " bytes of the destination", call,
                    record.address, record.bytes);
+    case DeviceError::kNullBuffer:
+      return error(Code::kInvalidValue, "%s: a buffer is NULL, but %" PRIu64 " bytes of it are asked for", call,
+                   record.bytes);
     case DeviceError::kBadArgument:
       return error(Code::kInvalidValue, "%s: an argument is not allowed (address 0x%" PRIx64 ", %" PRIu64 ")", call,
                    record.address, record.bytes);

@@ -31,6 +31,14 @@ __device__ char* end_of_heap() {
 #endif
 }
 
+__device__ char* start_of_heap() {
+#if defined(__CUDA_ARCH__)
+  return heddle::device::device_state().view.my_heap;
+#else
+  return nullptr;
+#endif
+}
+
 /// `thread`: called by one thread, else by the block. The mistakes are in `call`.
 struct Case {
   const char* name;   // of the call
@@ -58,15 +66,27 @@ constexpr Case kCases[] = {
     {"nvshmem_long_wait_until_all", "+8192 bytes) is not in the symmetric heap", true},
     {"nvshmemx_signal_counted_wait_until", "is not aligned to 256 bytes", true},
     {"nvshmem_signal_fetch", "is not in the symmetric heap", true},
+    {"nvshmem_int_put", "+18446744073709551615 bytes) is not in the symmetric heap", true},
+    {"nvshmem_int_iput", "+18446744073709551615 bytes) is not in the symmetric heap", true},
+    {"nvshmem_long_wait_until_all", "+18446744073709551615 bytes) is not in the symmetric heap", true},
+    {"nvshmem_putmem", "+64 bytes) is not in the symmetric heap", true},
+    {"nvshmem_int_put", "a buffer is NULL, but 16 bytes of it are asked for", true},
+    {"nvshmem_getmem_nbi", "a buffer is NULL, but 9 bytes of it are asked for", true},
+    {"nvshmem_int_iput", "is not aligned to 4 bytes", true},
+    {"nvshmem_iget64", "is not aligned to 8 bytes", true},
+    {"nvshmem_uint64_wait_until_all_vector", "a buffer is NULL, but 16 bytes of it are asked for", true},
+    {"nvshmem_uint64_test_some", "a buffer is NULL, but 24 bytes of it are asked for", true},
     {"nvshmemx_putmem_signal_counted_nbi_block", "is not aligned to 256 bytes", false},
     {"nvshmemx_putmem_signal_counted_nbi_block", "is not aligned to 16 bytes", false},
     {"nvshmemx_putmem_signal_counted_nbi_block", "lies within the 2048 bytes of the destination", false},
     {"nvshmemx_putmem_signal_counted_nbi_block", "an argument is not allowed", false},
+    {"nvshmemx_putmem_signal_counted_nbi_block", "a buffer is NULL, but 64 bytes of it are asked for", false},
     {"nvshmemx_float_put_warp", "PE 3 is out of range", false},
     {"nvshmemx_getmem_nbi_block", "is not in the symmetric heap", false},
     {"nvshmemx_double_iput_block", "a stride is 0", false},
 };
 constexpr int kCount = sizeof kCases / sizeof kCases[0];
+constexpr int kByThread = 30;  // the first that are called by one thread
 
 __device__ void call_by_thread(int which, const Memory& m, int pe) {
   auto* const ints = reinterpret_cast<int*>(m.block);
@@ -116,29 +136,54 @@ __device__ void call_by_thread(int which, const Memory& m, int pe) {
       return nvshmem_long_wait_until_all(reinterpret_cast<long*>(end_of_heap()) - 1, 1024, nullptr, NVSHMEM_CMP_EQ, 1);
     case 18:
       return nvshmemx_signal_counted_wait_until(words + 1, 64);
-    default:
+    case 19:
       *words = nvshmem_signal_fetch(reinterpret_cast<uint64_t*>(m.plain));
+      return;
+    case 20:  // whose bytes are 4 in 64 bits
+      return nvshmem_int_put(ints, ints + 64, (size_t{1} << 62) + 1, pe);
+    case 21:
+      return nvshmem_int_iput(ints, ints + 64, 4, 1, size_t{1} << 62, pe);
+    case 22:
+      return nvshmem_long_wait_until_all(reinterpret_cast<long*>(m.block), (size_t{1} << 61) + 1, nullptr,
+                                         NVSHMEM_CMP_EQ, 0);
+    case 23:
+      return nvshmem_putmem(start_of_heap(), m.block, 64, pe);
+    case 24:
+      return nvshmem_int_put(ints, nullptr, 4, pe);
+    case 25:
+      return nvshmem_getmem_nbi(nullptr, m.block, 9, pe);
+    case 26:
+      return nvshmem_int_iput(ints, reinterpret_cast<int*>(m.block + 65), 1, 1, 3, pe);
+    case 27:
+      return nvshmem_iget64(m.block + 4, m.block + 64, 1, 1, 3, pe);
+    case 28:
+      return nvshmem_uint64_wait_until_all_vector(words, 2, nullptr, NVSHMEM_CMP_EQ, nullptr);
+    default:
+      *words = nvshmem_uint64_test_some(words, 3, nullptr, nullptr, NVSHMEM_CMP_EQ, 0);
   }
 }
 
 __device__ void call_by_block(int which, const Memory& m, int pe) {
   auto* const words = reinterpret_cast<uint64_t*>(m.block);
-  switch (which) {
-    case 20:
+  switch (which - kByThread) {
+    case 0:
       (void)nvshmemx_putmem_signal_counted_nbi_block(m.block, m.block + 1024, 64, words + 257, pe);
       break;
-    case 21:
+    case 1:
       (void)nvshmemx_putmem_signal_counted_nbi_block(m.block + 8, m.block + 1024, 64, words + 256, pe);
       break;
-    case 22:
+    case 2:
       (void)nvshmemx_putmem_signal_counted_nbi_block(m.block, m.block + 2048, 2048, words + 32, pe);
       break;
-    case 23:
+    case 3:
       (void)nvshmemx_putmem_signal_counted_nbi_block(m.block, m.block + 1028, 64, words + 256, pe);
       break;
-    case 24:
+    case 4:
+      (void)nvshmemx_putmem_signal_counted_nbi_block(m.block, nullptr, 64, words + 256, pe);
+      break;
+    case 5:
       return nvshmemx_float_put_warp(reinterpret_cast<float*>(m.block), reinterpret_cast<float*>(m.block) + 64, 64, 3);
-    case 25:
+    case 6:
       return nvshmemx_getmem_nbi_block(m.block, m.plain, 64, pe);
     default:
       nvshmemx_double_iput_block(reinterpret_cast<double*>(m.block), reinterpret_cast<double*>(m.block) + 64, 1, 0, 8,
@@ -153,7 +198,7 @@ __global__ void bad(int which, Memory m, int pe) {
     if (threadIdx.x == 0) atomicAdd(m.through, 100);
     return;
   }
-  if (which < 20) {
+  if (which < kByThread) {
     if (threadIdx.x == kBadThread) call_by_thread(which, m, pe);
     if (threadIdx.x == kBadThread) atomicAdd(m.through, 100);
   } else {
@@ -162,6 +207,19 @@ __global__ void bad(int which, Memory m, int pe) {
   }
   __syncthreads();  // no longer waits for the thread that has ended
   if (threadIdx.x == 0) atomicAdd(m.through, 1);
+}
+
+/// Calls that ask for nothing may name NULL, and the library's own part of the heap has no address at any PE.
+__global__ void nothing(Memory m, int pe) {
+  nvshmem_int_put(nullptr, nullptr, 0, pe);
+  nvshmemx_getmem_nbi_block(nullptr, nullptr, 0, pe);
+  nvshmem_int_iput(nullptr, nullptr, 2, 1, 0, pe);
+  nvshmem_iget128(nullptr, nullptr, 1, 3, 0, pe);
+  nvshmem_long_wait_until_all(nullptr, 0, nullptr, NVSHMEM_CMP_EQ, 1);
+  const size_t met = nvshmem_long_test_some_vector(nullptr, 0, nullptr, nullptr, NVSHMEM_CMP_EQ, nullptr);
+  const int code =
+      nvshmemx_putmem_signal_counted_nbi_block(nullptr, nullptr, 0, reinterpret_cast<uint64_t*>(m.block + 2048), pe);
+  if (met == 0 && code == 0 && nvshmem_ptr(start_of_heap(), pe) == nullptr) atomicAdd(m.through, 1);
 }
 
 /// A thread of each block fails, and the others come to a barrier: of a block that is not whole.
@@ -223,6 +281,10 @@ void check_calls() {
     nvshmem_barrier_all();
   };
   works("init");
+  nothing<<<1, kThreads>>>(m, gpu::right);
+  gpu::done("nothing");
+  gpu::that(took_through(m) == kThreads, "calls that ask for nothing go on");
+  works("calls that ask for nothing");
   for (int which = 0; which < kCount; ++which) {
     const Case& one = kCases[which];
     const std::string name = std::string(one.name) + ": " + one.words;

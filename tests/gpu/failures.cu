@@ -217,6 +217,12 @@ int launch() {
   that(nvshmemx_collective_launch_query_gridsize(kernel, 64, arguments, 0, nullptr) == NVSHMEMX_ERROR_INVALID_VALUE,
        "gridsize is NULL");
   that(nvshmemx_collective_launch_attr(nullptr, kernel, arguments) == NVSHMEMX_ERROR_INVALID_VALUE, "attr is NULL");
+  nvshmemx_collective_launch_attr_t without{};
+  without.cuda_config.gridDim = without.cuda_config.blockDim = dim3(1);
+  without.cuda_config.numAttrs = 2;
+  heddle_clear_error();
+  that(nvshmemx_collective_launch_attr(&without, kernel, arguments) == NVSHMEMX_ERROR_INVALID_VALUE, "attrs is NULL");
+  that(has(heddle_last_error(), "attrs is NULL, but numAttrs is 2"), "attrs is NULL: words");
   heddle_clear_error();
   that(nvshmemx_collective_launch(kernel, 0, 64, arguments, 0, nullptr) == 0, "a grid of 0 is the largest");
   gpu::done("a launch after those that were refused");

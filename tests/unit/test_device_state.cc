@@ -214,6 +214,7 @@ TEST_CASE("every failure of kernels has a sentence with its values") {
       {DeviceError::kBadStride, 0, 0, "a stride is 0; strides are at least 1"},
       {DeviceError::kOverlap, 0, 64, "the counter at 0x1234 lies within the 64 bytes"},
       {DeviceError::kBadArgument, 0, 64, "an argument is not allowed"},
+      {DeviceError::kNullBuffer, -1, 64, "a buffer is NULL, but 64 bytes of it are asked for"},
   };
   for (const auto& one : all) {
     const std::string text = text_of(one.error, one.pe, one.value);
