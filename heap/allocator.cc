@@ -198,6 +198,20 @@ void Allocator::remove_segment(Extent segment) {
   segments_.erase(segment.offset);
 }
 
+bool Allocator::has_memory(Extent extent) const {
+  uint64_t offset = extent.offset, left = extent.bytes;
+  auto segment = segments_.upper_bound(offset);
+  if (segment == segments_.begin()) return left == 0;
+  for (--segment; left > 0; ++segment) {
+    if (segment == segments_.end() || offset < segment->first || offset - segment->first >= segment->second)
+      return false;
+    const uint64_t here = std::min(left, segment->first + segment->second - offset);
+    offset += here;
+    left -= here;
+  }
+  return true;
+}
+
 uint64_t Allocator::block_bytes(uint64_t offset) const {
   const auto block = blocks_.find(offset);
   return block == blocks_.end() ? 0 : block->second;

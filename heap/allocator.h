@@ -58,6 +58,8 @@ class Allocator {
   /// Removes a segment that removable_segments() named, or a registered one.
   void remove_segment(Extent segment);
 
+  /// Whether all of `extent` lies in segments.
+  bool has_memory(Extent extent) const;
   /// Bytes of the block that starts at `offset`; 0 when none does.
   uint64_t block_bytes(uint64_t offset) const;
 

@@ -434,6 +434,11 @@ size_t SymmetricHeap::registered() const {
   return allocator_->registered();
 }
 
+bool SymmetricHeap::has_memory(uint64_t offset, uint64_t bytes) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return allocator_->has_memory({offset, bytes});
+}
+
 HeapFigures SymmetricHeap::figures() const {
   std::lock_guard<std::mutex> lock(mutex_);
   HeapFigures figures;

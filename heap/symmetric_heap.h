@@ -68,6 +68,8 @@ class SymmetricHeap {
   /// Buffers that are registered now.
   size_t registered() const;
 
+  /// Whether there is memory, on every PE, in all of the `bytes` from `offset` on. Any thread.
+  bool has_memory(uint64_t offset, uint64_t bytes) const;
   HeapFigures figures() const;
   device::HeapView view() const { return view_; }
   std::byte* base() const { return base_; }

@@ -170,6 +170,10 @@ class GpuSide final : public DeviceSide {
     return Status::ok();
   }
 
+  void renew() override {
+    if (published_) renew_state();
+  }
+
   void poison(uint32_t word) override {
     device::store_release(&words_->poison, word);
   }  // kernels acquire nothing by it

@@ -31,6 +31,8 @@ class DeviceSide {
 
   /// Gives every translation unit, module and kernel of the library the view of the heap. Blocks for the copies only.
   virtual Status publish(const device::HeapView& view, const Place& place) = 0;
+  /// Tries those again that did not take what was published last. Silent.
+  virtual void renew() = 0;
   /// Kernels' waits end from now on: `word` is 1 + the lost PE. Any thread.
   virtual void poison(uint32_t word) = 0;
   /// Warnings about the other PEs' GPUs: shared ones, and those without native atomics.

@@ -25,6 +25,7 @@ struct Unit {
 struct Module {
   void* handle = nullptr;
   uint64_t address = 0;  ///< of its state on the device
+  bool current = true;   ///< has the present state
 };
 
 /// Never destroyed: static destructors of the program unregister after ours.
@@ -124,8 +125,9 @@ void give_all(Registry& all, Gpu& gpu) {
         "(CUDA error %d)",
         std::count_if(all.units.begin(), all.units.end(), [](const Unit& unit) { return !unit.current; }), failure);
   }
-  for (const Module& module : all.modules) {
+  for (Module& module : all.modules) {
     const Status given = give_module(gpu, module, all.state);
+    module.current = given.is_ok();
     if (!given.is_ok()) log(LogLevel::kWarn, "kernels of a module cannot make calls: %s", given.text().c_str());
   }
 }
@@ -180,6 +182,16 @@ void publish_state(Gpu& gpu, const device::DeviceState& state) {
   all.state = state;
   all.gpu = &gpu;
   give_all(all, gpu);
+}
+
+void renew_state() {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.gpu == nullptr) return;
+  (void)give_units(all, *all.gpu);
+  for (Module& module : all.modules) {
+    if (!module.current) module.current = give_module(*all.gpu, module, all.state).is_ok();
+  }
 }
 
 void withdraw_state() {
@@ -241,6 +253,7 @@ Status unregister_module(void* module_or_library) {
 #else
 
 void publish_state(Gpu&, const device::DeviceState&) {}  // without CUDA there is no Gpu, so nobody calls this
+void renew_state() {}
 void withdraw_state() {}
 void find_stray_failures() {}
 Status register_module(void*) { return no_state(); }

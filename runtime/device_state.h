@@ -14,6 +14,8 @@ class Gpu;
 /// till then. Failures are logged (warning) with the CUDA error; those units are tried again later. Blocks for the
 /// copies.
 void publish_state(Gpu& gpu, const device::DeviceState& state);
+/// Tries those again that did not take the state, if any. Silent: their failure was logged.
+void renew_state();
 /// Gives everybody a zeroed state: calls in kernels then fail as made outside init and finalize.
 void withdraw_state();
 /// Reports what kernels of translation units have recorded since withdraw_state(), or before the first publish_state(),

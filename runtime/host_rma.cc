@@ -11,6 +11,17 @@ device::Handle handle_of(const World& world, const void* address, int pe) {
   return device::make_handle(world.view(), address, pe);
 }
 
+/// Whether nothing but memory lies in the `bytes` of a heap from `offset` on: what blocks and buffers leave may have
+/// none, and a copy or kernel that meets that costs the GPU's context. `address`: how the program named it.
+Status check_memory(const World& world, const void* address, uint64_t bytes, uint64_t offset) {
+  if (world.has_memory(offset, bytes)) return Status::ok();
+  return error(Code::kInvalidValue,
+               "%" PRIu64
+               " bytes at %p reach into a part of the symmetric heap that has no memory now; pass a range in a "
+               "live block",
+               bytes, address);
+}
+
 /// Addresses that are reserved for the heap of a PE here.
 struct Window {
   int pe = -1;  ///< -1: none
@@ -59,7 +70,7 @@ Status check_range(const World& world, const void* address, uint64_t bytes, int 
                  address, bytes, static_cast<void*>(view.my_heap + view.reserved),
                  static_cast<void*>(view.my_heap + extent));
   }
-  return Status::ok();
+  return check_memory(world, address, bytes, device::heap_offset(view, address));
 }
 
 bool reported_bad(const World& world, const char* call, const void* address, uint64_t bytes, int pe) {
@@ -83,7 +94,9 @@ Status check_local(const World& world, const char* name, const void* local, uint
   const Window window = window_of(view, first, bytes - 1 <= UINTPTR_MAX - first ? first + (bytes - 1) : UINTPTR_MAX);
   if (window.pe < 0) return Status::ok();
   const auto* const here = view.my_heap + static_cast<intptr_t>(first - window.heap);
-  if (first >= window.heap && device::in_heap(view, here, bytes)) return Status::ok();
+  if (first >= window.heap && device::in_heap(view, here, bytes)) {
+    return check_memory(world, local, bytes, first - window.heap).in(name);
+  }
   return error(Code::kInvalidValue,
                "%s: %" PRIu64
                " bytes at %p are not all in memory of the symmetric heap, which for PE %d is [%p, %p) here; pass a "

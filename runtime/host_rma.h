@@ -33,7 +33,7 @@ HEDDLE_INLINE T* mapped(const World& world, T* address, uint64_t bytes, int pe) 
 // ---- the slow halves, out of line (host_rma.cc): they find out whether the arguments are wrong (reported,
 // kInvalidValue) or the peer is reached by the fabric's data operations only.
 
-/// Why a call's symmetric range is no good, or ok: PE out of range, address outside the heap.
+/// Why a call's symmetric range is no good, or ok: PE out of range, address outside the heap, no memory there.
 Status check_range(const World& world, const void* address, uint64_t bytes, int pe);
 /// Whether a local buffer of `count` elements or bytes is NULL although some are needed, reported under `call`.
 bool reported_null(const char* call, const char* name, const void* local, size_t count);

@@ -214,8 +214,9 @@ Status World::publish_view() {
 
 Status World::show_heap(const char* call) {
   refresh_views();
+  if (device_ == nullptr) return Status::ok();
   // The extent is the same on all PEs, and so is this decision: a PE that has published already comes all the same.
-  if (device_ == nullptr || agreed_extent_ == mapped_view_.extent) return Status::ok();
+  if (agreed_extent_ == mapped_view_.extent) return device_->renew(), Status::ok();
   HEDDLE_RETURN_IF_ERROR(control_->agree(call, publish_view(), Deadline::in(settings_.wait_timeout)));
   agreed_extent_ = mapped_view_.extent;
   return Status::ok();

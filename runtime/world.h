@@ -72,6 +72,8 @@ class World {
   Status register_buffer(const char* call, const void* buffer, uint64_t bytes, const void* preferred,
                          const Status& valid, void** alias);
   Status unregister_buffer(const char* call, const void* alias, uint64_t bytes);
+  /// Whether there is memory, on every PE, in all of the `bytes` from `offset` of the heap on. Any thread.
+  bool has_memory(uint64_t offset, uint64_t bytes) const { return heap_->has_memory(offset, bytes); }
   HeapFigures heap_figures() const { return heap_->figures(); }
 
   // ---- order and synchronisation

@@ -347,3 +347,24 @@ TEST_CASE("registered segments take gaps, and the heap grows around them") {
   for (const Extent& segment : allocator.removable_segments()) allocator.remove_segment(segment);
   CHECK(allocator.largest_free() == 8 * kChunk);
 }
+
+TEST_CASE("has_memory knows segments and what lies between them") {
+  constexpr uint64_t kUnit = 1 << 16;
+  Allocator allocator(16 * kUnit, kUnit);
+  CHECK_FALSE(allocator.has_memory({0, 1}));
+  CHECK(allocator.has_memory({0, 0}));
+  allocator.add_segment({0, kUnit});
+  allocator.add_segment({kUnit, 2 * kUnit});
+  allocator.add_registered({5 * kUnit, kUnit});
+  CHECK(allocator.has_memory({0, 3 * kUnit}));
+  CHECK(allocator.has_memory({kUnit - 8, 16}));  // over the seam of two
+  CHECK(allocator.has_memory({3 * kUnit - 1, 1}));
+  CHECK_FALSE(allocator.has_memory({3 * kUnit - 1, 2}));
+  CHECK_FALSE(allocator.has_memory({3 * kUnit, 1}));
+  CHECK_FALSE(allocator.has_memory({0, 6 * kUnit}));
+  CHECK(allocator.has_memory({5 * kUnit, kUnit}));
+  CHECK_FALSE(allocator.has_memory({5 * kUnit - 1, 1}));
+  CHECK_FALSE(allocator.has_memory({5 * kUnit, kUnit + 1}));
+  CHECK_FALSE(allocator.has_memory({0, UINT64_MAX}));
+  CHECK_FALSE(allocator.has_memory({UINT64_MAX, 1}));
+}

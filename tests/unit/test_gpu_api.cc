@@ -371,6 +371,112 @@ TEST_CASE("a block that kernels cannot be told of is not given, and they are tol
   heddle_unregister_state(&receive);
 }
 
+TEST_CASE("a translation unit that did not take the extent gets it with the next call, also without growth") {
+  extents.clear();
+  receiver_code = 0;
+  heddle_register_state(&receive);
+  {
+    const Job job;
+    receiver_code = 1;
+    job.works("malloc", [] { CHECK(nvshmem_malloc(6 << 20) != nullptr); });  // a warning: it is that unit's own trouble
+    CHECK(extents.back() < physical());
+    receiver_code = 0;
+    job.works("malloc", [] { CHECK(nvshmem_malloc(4096) != nullptr); });
+    CHECK(extents.back() == physical());
+    const size_t given = extents.size();
+    job.works("malloc", [] { CHECK(nvshmem_malloc(4096) != nullptr); });
+    CHECK(extents.size() == given);
+  }
+  heddle_unregister_state(&receive);
+}
+
+TEST_CASE("the library's own part of the heap is no argument of a call") {
+  const Job job;
+  const Stream s;
+  const cudaStream_t to = s.api();
+  int* const b = make<int>(64);
+  uint64_t* const sig = make<uint64_t>(32);
+  const device::HeapView& view = world()->mapped_view();
+  std::vector<char> before(view.reserved), after(view.reserved);
+  const auto read = [&](std::vector<char>* into) {
+    const device::Handle at = device::make_handle(view, view.my_heap, 0);
+    REQUIRE(world()->fabric().get(at.id, at.offset, into->data(), into->size()).is_ok());
+  };
+  read(&before);
+  REQUIRE(view.reserved > 0);
+  int local[64];
+  std::fill_n(local, 64, -1);
+  size_t indices[1] = {};
+  const int add = NVSHMEM_SIGNAL_ADD, eq = NVSHMEM_CMP_EQ;
+  for (char* const at : {view.my_heap, view.my_heap + 64, view.my_heap + view.reserved - 4}) {
+    auto* const words = reinterpret_cast<int*>(at);
+    auto* const word = reinterpret_cast<uint64_t*>(at);
+    const auto fails = [&](const char* what, const std::function<void()>& call) {
+      job.fails(what, call, {"not in the symmetric heap"});
+    };
+    CHECK(nvshmem_ptr(at, 0) == nullptr);
+    fails("put", [&] { nvshmem_int_put(words, local, 2, 0); });
+    fails("get", [&] { nvshmem_int_get(local, words, 2, 0); });
+    fails("p", [&] { nvshmem_int_p(words, 1, 0); });
+    fails("g", [&] { CHECK(nvshmem_int_g(words, 0) == 0); });
+    fails("iput", [&] { nvshmem_int_iput(words, local, 1, 1, 2, 0); });
+    fails("atomic", [&] { nvshmem_int_atomic_add(words, 1, 0); });
+    fails("signal", [&] { nvshmemx_signal_op(word, 1, add, 0); });
+    fails("put_signal", [&] { nvshmem_int_put_signal(words, local, 1, sig, 1, add, 0); });
+    fails("put_signal", [&] { nvshmem_int_put_signal(b, local, 1, word, 1, add, 0); });
+    fails("counted put", [&] { nvshmemx_putmem_signal_counted_nbi(at, b, 16, sig, 0); });
+    fails("wait", [&] { nvshmem_int_wait_until(words, eq, 7); });
+    fails("test_some", [&] { CHECK(nvshmem_int_test_some(words, 1, indices, nullptr, eq, 0) == 0); });
+    fails("reset", [&] { nvshmemx_signal_counted_reset(word); });
+    fails("put_on_stream", [&] { nvshmemx_int_put_on_stream(words, local, 2, 0, to); });
+    fails("p_on_stream", [&] { nvshmemx_int_p_on_stream(words, 1, 0, to); });
+    fails("signal_on_stream", [&] { nvshmemx_signal_op_on_stream(word, 1, add, 0, to); });
+    fails("wait_on_stream", [&] { nvshmemx_int_wait_until_on_stream(words, eq, 0, to); });
+    job.fails("local side", [&] { nvshmem_int_get(words, b, 1, 0); }, {"not all in memory of the symmetric heap"});
+    job.fails("free", [&] { nvshmem_free(at); }, {"outside the symmetric heap"});
+  }
+  s.wait();
+  nvshmem_quiet();
+  read(&after);
+  CHECK(before == after);
+  CHECK(nvshmem_uint64_g(sig, 0) == 0);
+}
+
+TEST_CASE("ranges in the heap that have no memory any more are refused on both sides") {
+  const Job job;
+  const Stream s;
+  const cudaStream_t to = s.api();
+  // The middle block's chunks are no other block's: they are given back and leave a gap.
+  int* const low = make<int>(kChunk / 4);
+  char* const middle = make<char>(3 * kChunk);
+  auto* const high = static_cast<int*>(nvshmem_align(kChunk, kChunk));
+  REQUIRE(high != nullptr);
+  nvshmem_free(middle);
+  auto* const gone = reinterpret_cast<int*>(middle + 2 * kChunk);
+  REQUIRE(device::in_heap(world()->mapped_view(), gone, 8));
+  REQUIRE(!world()->has_memory(device::heap_offset(world()->mapped_view(), gone), 8));
+  const auto fails = [&](const char* what, const std::function<void()>& call) {
+    job.fails(what, call, {"no memory now"});
+  };
+  int local[4] = {1, 2, 3, 4};
+  fails("put", [&] { nvshmem_int_put(gone, local, 2, 0); });
+  fails("put from it", [&] { nvshmem_int_put(low, gone, 2, 0); });
+  fails("get", [&] { nvshmem_int_get(local, gone, 2, 0); });
+  fails("get into it", [&] { nvshmem_int_get(gone, low, 2, 0); });
+  fails("p", [&] { nvshmem_int_p(gone, 2, 0); });
+  fails("atomic", [&] { nvshmem_int_atomic_inc(gone, 0); });
+  fails("test", [&] { CHECK(nvshmem_int_test(gone, NVSHMEM_CMP_EQ, 0) == 0); });
+  fails("iput", [&] { nvshmem_int_iput(low, gone, 1, 1, 2, 0); });
+  fails("put_on_stream", [&] { nvshmemx_int_put_on_stream(gone, low, 2, 0, to); });
+  fails("put_on_stream from it", [&] { nvshmemx_int_put_on_stream(low, gone, 2, 0, to); });
+  job.works("both sides of it", [&] {
+    nvshmem_int_put(high, local, 2, 0);
+    nvshmemx_int_put_on_stream(low, high, 2, 0, to);
+    s.wait();
+    CHECK(nvshmem_int_g(high + 1, 0) == 2);
+  });
+}
+
 TEST_CASE("a block that kernels of one PE cannot be told of is given to no PE") {
   const FakeCuda::Use driver;
   FakeCuda& cuda = FakeCuda::the();
