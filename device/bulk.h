@@ -93,8 +93,8 @@ constexpr uint32_t kLeastStage = 4096;
 
 /// One thread's bulk copy, through 2^`stage_bits` stages or fewer; false when the block has donated no memory, less
 /// than `least_smem` for a source in global memory, or it is in use by another of its threads.
-HEDDLE_DEVICE HEDDLE_OUTLINE bool bulk_copy(char* destination, const char* source, size_t bytes, uint32_t stage_bits,
-                                            uint32_t least_smem) {
+HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE bool bulk_copy(char* destination, const char* source, size_t bytes,
+                                                  uint32_t stage_bits, uint32_t least_smem) {
   const GivenSmem smem = given_smem();
   if (smem.bytes == 0) return false;
   if (__isShared(source) != 0) {
@@ -126,7 +126,8 @@ HEDDLE_DEVICE HEDDLE_OUTLINE bool bulk_copy(char* destination, const char* sourc
 /// Copies by a bulk copy if it can, else by the engine of copy.h. All members call. A function of its own, so that
 /// other copies have no registers to pay for it.
 template <class Sides, class Scope>
-HEDDLE_DEVICE HEDDLE_OUTLINE void copy_by_bulk(const Scope scope, char* destination, const char* source, size_t bytes) {
+HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE void copy_by_bulk(const Scope scope, char* destination, const char* source,
+                                                     size_t bytes) {
 #if __CUDA_ARCH__ >= 900
   constexpr uint32_t kStageBits = 3;  // sixteen smaller stages were slower: docs/performance.md
   // What the stages hold has to be twice what the threads themselves would keep in flight, as it is on its way for

@@ -46,8 +46,16 @@ typedef uint64_t uintptr_t;
 #define HEDDLE_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #if defined(__CUDA_ARCH__)
 #define HEDDLE_OUTLINE inline __attribute__((noinline))
+// Large functions. With -rdc=true a function that is called gets as many registers as it likes, whatever the bounds of
+// its kernels: more than blocks of 1024 threads have. So there it is part of its callers.
+#if defined(__CUDACC_RDC__)
+#define HEDDLE_OUTLINE_LARGE HEDDLE_INLINE
+#else
+#define HEDDLE_OUTLINE_LARGE HEDDLE_OUTLINE
+#endif
 #define HEDDLE_UNROLL _Pragma("unroll")
 #else
 #define HEDDLE_OUTLINE inline
+#define HEDDLE_OUTLINE_LARGE inline
 #define HEDDLE_UNROLL
 #endif

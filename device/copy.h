@@ -204,7 +204,7 @@ HEDDLE_HD HEDDLE_INLINE bool can_shift(const Scope& scope) {
 /// Any alignment and size. Each member has done its share on return; there is no barrier in it. In kernels a function
 /// of its own, so that programs with many puts stay small.
 template <class Sides, class Scope>
-HEDDLE_HD HEDDLE_OUTLINE void copy_any(const Scope scope, char* destination, const char* source, size_t bytes) {
+HEDDLE_HD HEDDLE_OUTLINE_LARGE void copy_any(const Scope scope, char* destination, const char* source, size_t bytes) {
   const auto to = reinterpret_cast<uintptr_t>(destination), from = reinterpret_cast<uintptr_t>(source);
   const uint32_t unit = unit_of(to, from, bytes);
   const auto size = static_cast<size_t>(scope.size());

@@ -47,7 +47,7 @@ constexpr size_t kTogetherBytes = 256;
 /// One thread's copy of some size. Threads of a warp that come here together do each other's copies one after another,
 /// each by all of them, so that lanes touch neighbouring bytes. Nobody waits for threads that are elsewhere.
 template <class Sides>
-HEDDLE_DEVICE HEDDLE_OUTLINE void copy_together(char* destination, const char* source, size_t bytes) {
+HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE void copy_together(char* destination, const char* source, size_t bytes) {
   const uint32_t here = __activemask();
   if ((here & (here - 1)) == 0) {
     if (bulk_pays(ThreadScope(), destination, source, bytes)) {

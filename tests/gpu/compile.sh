@@ -67,6 +67,37 @@ takes_at_most() { # takes_at_most FILE SECONDS: more than an empty file
   awk -v empty="$empty" -v with="$with" -v most="$2" \
     'BEGIN { if (!(with - empty <= most)) print with, "s, an empty file", empty, "s: more than", most, "s on top" }'
 }
+cat >wide.cu <<'EOF'
+#include <nvshmem.h>
+#include <nvshmemx.h>
+#ifndef BOUNDS
+#define BOUNDS
+#endif
+__global__ void BOUNDS put_block(float* box, const float* source, size_t count) {
+  nvshmemx_float_put_block(box, source, count, 1);
+}
+__global__ void BOUNDS get_block(char* box, const char* source, size_t bytes) { nvshmemx_getmem_block(box, source, bytes, 1); }
+__global__ void BOUNDS get_warp(char* box, const char* source, size_t bytes) { nvshmemx_getmem_warp(box, source, bytes, 1); }
+__global__ void BOUNDS put_signal(char* box, const char* source, size_t bytes, uint64_t* signal) {
+  nvshmemx_putmem_signal_block(box, source, bytes, signal, 1, NVSHMEM_SIGNAL_SET, 1);
+}
+__global__ void BOUNDS by_threads(char* box, const char* source, size_t bytes) {
+  nvshmem_putmem(box, source, bytes, 1);
+  nvshmem_getmem(box, source, bytes, 1);
+}
+EOF
+# A block of 1024 threads has 64 registers for each; with -rdc=true the linker says how many a kernel and what it calls take.
+fits_1024_threads() { # fits_1024_threads FLAGS...
+  local most
+  "$nvcc" "${flags[@]}" -std=c++17 -arch=sm_90 -rdc=true "$@" -c wide.cu -o wide.o 2>&1 || return 0
+  most=$("$nvcc" -arch=sm_90 -dlink wide.o -o wide-linked.o -Xnvlink -v 2>&1 | sed -n 's/.*used \([0-9]*\) registers.*/\1/p' |
+    sort -n | tail -1)
+  [ "${most:-999}" -le 64 ] || echo "${most:-unknown} registers, not at most 64"
+}
+check "blocks of 1024 threads, -rdc=true" fits_1024_threads
+check "blocks of 1024 threads, -rdc=true, launch bounds" fits_1024_threads -DBOUNDS='__launch_bounds__(1024)'
+check "blocks of 1024 threads, -rdc=true, HEDDLE_CHECK=1, launch bounds" fits_1024_threads -DHEDDLE_CHECK=1 \
+  -DBOUNDS='__launch_bounds__(1024)'
 check "p: registers and stack" costs p.cu 16
 check "block put: registers and stack" costs put.cu 40
 check "seconds to include" takes_at_most include.cu 2
