@@ -68,9 +68,9 @@ struct JoinRequest {
 
 /// What init and finalize keep. Never destroyed: other threads may still be in calls when the process exits.
 struct Setup {
-  std::mutex mutex;  // init and finalize one at a time; guards what follows up to joined
-  std::unique_ptr<World> world;
-  bool introduced = false;  // what is said once for a process was said
+  std::mutex mutex;              // init and finalize one at a time; guards what follows up to joined
+  std::shared_ptr<World> world;  // changed with cause_mutex held, too: global_exit may come beside finalize
+  bool introduced = false;       // what is said once for a process was said
   JoinRequest joined;
   // Written with the mutex held, read by any call at any time.
   std::atomic<int> count{0};  // inits not yet undone
@@ -111,8 +111,8 @@ constexpr const char* kInForkedChild =
 /// may have held it at the fork, and the child would wait for ever.
 bool is_forked_child() {
   const Setup& setup = the_setup();
-  // relaxed: a child sees what its parent's thread had seen at the fork; for anybody else the pid alone decides
-  return setup.count.load(std::memory_order_relaxed) > 0 && setup.owner.load(std::memory_order_relaxed) != getpid();
+  // acquire: pairs with init's count, so that owner is the one of that init; relaxed: nothing else is read by it
+  return setup.count.load(std::memory_order_acquire) > 0 && setup.owner.load(std::memory_order_relaxed) != getpid();
 }
 
 void warn_at_exit() {
@@ -200,9 +200,14 @@ Status join(const JoinRequest& request, std::unique_ptr<World>* joined) {
 
 Status join_first(const JoinRequest& request) {
   Setup& setup = the_setup();
-  HEDDLE_RETURN_IF_ERROR(join(request, &setup.world));
+  std::unique_ptr<World> joined;
+  HEDDLE_RETURN_IF_ERROR(join(request, &joined));
+  {
+    const std::lock_guard<std::mutex> lock(setup.cause_mutex);
+    setup.world = std::move(joined);
+  }
   setup.joined = request;
-  setup.owner.store(getpid(), std::memory_order_relaxed);  // relaxed: read with count, see is_forked_child
+  setup.owner.store(getpid(), std::memory_order_relaxed);  // relaxed: count publishes it
   static const bool kRegistered =
       std::atexit(warn_at_exit) == 0 && pthread_atfork(nullptr, nullptr, forget_world_in_child) == 0;
   (void)kRegistered;                                                  // without it only the warning is missing
@@ -216,7 +221,7 @@ int init(const char* call, const Status& valid, const JoinRequest& request, int 
   if (is_forked_child()) return report(call, error(Code::kNotSupported, "%s", kInForkedChild)).nvshmem_code();
   Setup& setup = the_setup();
   const std::lock_guard<std::mutex> lock(setup.mutex);
-  const bool first = setup.count.load(std::memory_order_relaxed) == 0;  // relaxed, here and below: under the mutex
+  const bool first = setup.count.load(std::memory_order_relaxed) == 0;  // relaxed: under the mutex
   Status status = valid;
   if (status.is_ok() && !first && !setup.joined.agrees_with(request)) {
     status = error(Code::kInvalidValue,
@@ -229,7 +234,7 @@ int init(const char* call, const Status& valid, const JoinRequest& request, int 
     // relaxed: a number that orders nothing
     const int level = first ? thread_level : std::max(thread_level, setup.thread_level.load(std::memory_order_relaxed));
     setup.thread_level.store(level, std::memory_order_relaxed);
-    setup.count.fetch_add(1, std::memory_order_relaxed);
+    setup.count.fetch_add(1, std::memory_order_release);  // release: after owner, see is_forked_child
     if (first) note_change("", "", false);
     return NVSHMEMX_SUCCESS;
   }
@@ -331,10 +336,20 @@ void finalize(const char* call) {
     (void)report(call, guarded([&] { return setup.world->finalize(); }));
     current_world.store(nullptr, std::memory_order_release);  // release: nothing of the world is used after it
     setup.status.store(NVSHMEM_STATUS_NOT_INITIALIZED, std::memory_order_release);  // release: after what came before
-    setup.world.reset();
+    std::shared_ptr<World> last;  // ends after the lock, which is never held while something is taken down
+    const std::lock_guard<std::mutex> cause(setup.cause_mutex);
+    last.swap(setup.world);
   }
   forget_registrations();
   note_change("", "", true);
+}
+
+/// The world, which then outlives finalize; nullptr outside init and finalize.
+std::shared_ptr<World> hold_world() {
+  if (is_forked_child()) return nullptr;
+  Setup& setup = the_setup();
+  const std::lock_guard<std::mutex> lock(setup.cause_mutex);
+  return setup.world;
 }
 
 int report_code(const char* call, const Status& status) { return report(call, status).nvshmem_code(); }
@@ -470,11 +485,14 @@ int nvshmemx_set_attr_mpi_comm_args(void* mpi_comm, nvshmemx_init_attr_t* nvshme
 
 void nvshmem_global_exit(int status) {
   std::fflush(nullptr);  // the launcher may kill this process before exit() would flush
-  if (World* const w = heddle::world(); w != nullptr) {
+  // Held to the end of the process: another thread may be in finalize, which takes the world away.
+  static std::shared_ptr<World>* const held = new std::shared_ptr<World>(heddle::hold_world());
+  if (World* const w = held->get(); w != nullptr) {
     heddle::the_setup().exiting.store(true, std::memory_order_relaxed);  // relaxed: read by this thread's exit()
     w->tell_exit(status);
     if (status != 0) {
-      w->bootstrap().abort(status, heddle::format("PE %d called nvshmem_global_exit(%d)", w->my_pe(), status));
+      const int me = w->bootstrap().rank();  // finalize may be clearing the views
+      w->bootstrap().abort(status, heddle::format("PE %d called nvshmem_global_exit(%d)", me, status));
     }
   }
   std::exit(status);

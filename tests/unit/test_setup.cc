@@ -54,6 +54,31 @@ TEST_CASE("init_status and calls that need no world may be made at any time besi
   CHECK(seen_else == 0);
 }
 
+TEST_CASE("global_exit of one thread ends the process while another is in finalize") {
+  alone_on_the_host();
+  for (int round = 0; round < 20; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);  // a hang is an end, too
+      nvshmem_init();
+      static std::atomic<bool> go{false};
+      std::thread other([] {
+        while (!go) {
+        }
+        nvshmem_finalize();
+      });
+      other.detach();  // nobody joins it: the process ends
+      go = true;
+      std::this_thread::sleep_for(std::chrono::microseconds(20 * round));
+      nvshmem_global_exit(5);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 5);
+  }
+}
+
 TEST_CASE("init_status stays until the last of several finalizes") {
   alone_on_the_host();
   nvshmem_init();
