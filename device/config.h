@@ -1,6 +1,10 @@
 // Markers that let one source serve host and device compilers.
 #pragma once
 
+#if !defined(__cplusplus) || __cplusplus < 201703L
+#error "the names that kernels call need C++17 or newer: compile with -std=c++17 (or define NVSHMEM_HOSTLIB_ONLY)"
+#endif
+
 #if defined(__CUDACC_RTC__)
 // NVRTC has no C library. These are the same types as libcu++'s, so that a program may include both.
 typedef signed char int8_t;

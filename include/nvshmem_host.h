@@ -1,4 +1,4 @@
-/* NVSHMEM API: every name that host code may call. Plain C11 or C++17; needs no CUDA toolkit.
+/* NVSHMEM API: every name that host code may call. Plain C11 or C++11; needs no CUDA toolkit.
  *
  * What holds for all calls, and is not repeated below:
  * - A symmetric address is an address in a block of nvshmem_malloc, _calloc or _align of the calling PE; `pe` says

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles every public header alone, as C11, C++17 and C++20, with warnings as errors, with and without CUDA's headers.
+# Compiles every public header alone, as C11, C++11, C++17 and C++20, with warnings as errors, with and without CUDA's headers.
 # usage: check_headers.sh CC CXX INCLUDE-FOLDER [CUDA-INCLUDE-FOLDER [NVCC]]
 set -u
 cc=$1
@@ -44,7 +44,8 @@ for header in nvshmem.h nvshmemx.h nvshmem_host.h host/nvshmem_api.h host/nvshme
     for only in "" -DNVSHMEM_HOSTLIB_ONLY; do
       [ -n "$only" ] && [ "$header" != nvshmem.h ] && continue
       try "$header as C11 $system $only" "$cc" -std=c11 $warnings $only -I "$include" $system -c "$work/t.c"
-      for standard in c++17 c++20; do
+      # Host code alone may be older than kernels.
+      for standard in c++11 c++17 c++20; do
         try "$header as $standard $system $only" "$cxx" -std=$standard $warnings $only -I "$include" $system -c "$work/t.cc"
       done
     done
@@ -57,6 +58,15 @@ if [ -n "$nvcc" ]; then
     try "nvshmem.h by nvcc as $standard" "$nvcc" -std=$standard -Wno-deprecated-gpu-targets -DNVSHMEM_HOSTLIB_ONLY \
       -I "$include" -c "$work/t.cu"
   done
+  # Kernels' names in older C++ are one sentence, not pages of errors.
+  "$nvcc" -std=c++11 -Wno-deprecated-gpu-targets -I "$include" -I "$include/.." -c "$work/t.cu" -o "$work/t.o" > "$work/log" 2>&1
+  if [ "$(grep -c 'error' "$work/log")" -le 2 ] && grep -q 'need C++17 or newer' "$work/log"; then
+    passed=$((passed + 1))
+  else
+    echo "FAILED: nvshmem.h by nvcc as c++11 does not ask for C++17"
+    head -n 20 "$work/log"
+    failures=$((failures + 1))
+  fi
 fi
 
 echo "headers: $passed passed, $failures failed"
