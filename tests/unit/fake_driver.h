@@ -54,6 +54,8 @@ class FakeCuda {
     std::map<std::string, CUresult> failures;  // by function, without "cu"; "Function on GPU 1" fails there alone
   };
   Traits traits;
+  /// Imports find no memory; unlike traits, for changes while threads of worlds run.
+  std::atomic<bool> imports_fail{false};
 
   static FakeCuda& the() {
     static FakeCuda* one = new FakeCuda;
@@ -65,6 +67,7 @@ class FakeCuda {
     Use() {
       the().traits = Traits();
       the().copies_left = -1;
+      the().imports_fail = false;
       cuda::set_driver_for_tests(&the().table());
     }
     ~Use() { cuda::set_driver_for_tests(nullptr); }

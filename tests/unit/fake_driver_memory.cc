@@ -90,6 +90,7 @@ void FakeCuda::add_memory() {
     return CUDA_SUCCESS;
   };
   d.MemImportFromShareableHandle = [](CUmemGenericAllocationHandle* handle, void* os, CUmemAllocationHandleType type) {
+    if (the().imports_fail) return CUDA_ERROR_OUT_OF_MEMORY;
     const bool fabric = type == kFabricHandle;
     const char* const call = fabric ? "MemImportFromShareableHandle of fabric" : "MemImportFromShareableHandle";
     if (const CUresult r = the().check_free(call); r != CUDA_SUCCESS) return r;

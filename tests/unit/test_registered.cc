@@ -334,16 +334,16 @@ TEST_CASE("failures in the middle are undone on all PEs, and the next call works
   SECTION("of mapping in the peers") {
     run_on_gpus(4, [&](World& world) -> Status {
       const UserMemory memory(world, {kUnit, kUnit, kUnit});
-      const auto fail = [&](std::map<std::string, CUresult> failures) {
+      const auto fail = [&](bool yes) {
         HEDDLE_RETURN_IF_ERROR(world.sync_all());
-        if (world.my_pe() == 0) FakeCuda::the().traits.failures = std::move(failures);
+        FakeCuda::the().imports_fail = yes;
         return world.sync_all();
       };
-      HEDDLE_RETURN_IF_ERROR(fail({{"MemImportFromShareableHandle", CUDA_ERROR_OUT_OF_MEMORY}}));
+      HEDDLE_RETURN_IF_ERROR(fail(true));
       char* none = nullptr;
       HEDDLE_RETURN_IF_ERROR(expect_refused(add(world, memory.get(), memory.bytes(), &none), Code::kOutOfMemory,
                                             {"cuMemImportFromShareableHandle", "mapping PE 0's memory"}));
-      HEDDLE_RETURN_IF_ERROR(fail({}));
+      HEDDLE_RETURN_IF_ERROR(fail(false));
       HEDDLE_RETURN_IF_ERROR(expect(world.heap_figures().physical == kUnit, "undone"));
       return again(world, memory);
     });
