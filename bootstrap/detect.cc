@@ -100,6 +100,12 @@ Status make_bootstrap(const Settings& settings, std::unique_ptr<Bootstrap>* boot
     *bootstrap = make_solo_bootstrap();
     return Status::ok();
   }
+  // The ranks of mpirun's PMIx are those of MPI_COMM_WORLD, so MPI is not needed for it.
+  const LauncherInfo info = detect_launcher();
+  if (is_one_of(how, {"MPI"}) && info.usable.is_ok() && info.maker == "pmix") {
+    log(LogLevel::kInfo, "NVSHMEM_BOOTSTRAP=%s: nvshmem_init joins by the PMIx of the launcher", how.c_str());
+    return make_pmix_bootstrap(settings, bootstrap);
+  }
   if (is_one_of(how, {"MPI", "UID", "SHMEM", "plugin"})) {
     return error(Code::kInvalidValue,
                  "NVSHMEM_BOOTSTRAP=%s is no way to start through nvshmem_init: pass an MPI communicator "
@@ -111,7 +117,6 @@ Status make_bootstrap(const Settings& settings, std::unique_ptr<Bootstrap>* boot
   if (!forced_pmix && !is_one_of(how, {"", "auto", "PMI"})) {
     return error(Code::kInvalidValue, "NVSHMEM_BOOTSTRAP=\"%s\" is not one of auto, pmix, PMI, solo", how.c_str());
   }
-  const LauncherInfo info = detect_launcher();
   HEDDLE_RETURN_IF_ERROR(info.usable);
   if (info.maker == "pmix") return make_pmix_bootstrap(settings, bootstrap);
   if (forced_pmix) {

@@ -172,9 +172,11 @@ Status World::check_memory_settings(uint64_t* limit, uint64_t* chunk, uint64_t* 
     return error(Code::kInvalidValue, "NVSHMEM_CUMEM_GRANULARITY=%s is not a power of two of at least 64K",
                  size_text(*chunk).c_str());
   }
+  // Programs for NVSHMEM expect such heaps to grow as far as there is memory. The same on all PEs, whatever their GPUs.
+  const bool grows_freely = !given && capabilities.device_memory && !capabilities.whole_endpoints;
   // The user's bytes come on top of the library's own, so that all of what was asked can be allocated.
   *internal = round_up(device::InternalArea(n_pes).bytes(), 4096);
-  *limit = round_up(std::min(asked, memory) + *internal, *chunk);
+  *limit = round_up((grows_freely ? settings_.max_memory_per_gpu : std::min(asked, memory)) + *internal, *chunk);
   return Status::ok();
 }
 

@@ -72,7 +72,11 @@ Json gather() {
   report["fabric_remarks"] = made.is_ok() ? fabric->remarks() : std::vector<std::string>();
 
   const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  report["heap"] = {{"limit", settings.symmetric_size}, {"chunk", settings.granularity}, {"physical_memory", memory}};
+  const bool limited = std::count(settings.given.begin(), settings.given.end(), "NVSHMEM_SYMMETRIC_SIZE") > 0;
+  report["heap"] = {{"limit", settings.symmetric_size},
+                    {"gpu_limit", limited ? settings.symmetric_size : settings.max_memory_per_gpu},
+                    {"chunk", settings.granularity},
+                    {"physical_memory", memory}};
 
   const heddle::Topology topology = heddle::read_topology();
   Json gpus = Json::array();
@@ -143,8 +147,9 @@ void print_overview(const Json& report) {
               text_of(launcher["bootstrap"]).c_str(),
               launcher["usable"].get<bool>() ? "" : ": cannot work, see the error below");
   const Json& heap = report["heap"];
-  std::printf("heap      limit %s, grows by %s; memory of this machine %.1f GiB\n",
+  std::printf("heap      limit %s, in GPU memory %s, grows by %s; memory of this machine %.1f GiB\n",
               heddle::size_text(heap["limit"].get<uint64_t>()).c_str(),
+              heddle::size_text(heap["gpu_limit"].get<uint64_t>()).c_str(),
               heddle::size_text(heap["chunk"].get<uint64_t>()).c_str(),
               static_cast<double>(heap["physical_memory"].get<uint64_t>()) / (1024.0 * 1024.0 * 1024.0));
   const Json& topology = report["topology"];

@@ -260,3 +260,23 @@ TEST_CASE("fabric handles are tried once, and the failing call is named with wha
                   {"NVSHMEM_CUMEM_HANDLE_TYPE=FABRIC needs CUDA VMM, but NVSHMEM_DISABLE_CUDA_VMM is set"});
   CHECK(FakeCuda::the().leaks() == "");
 }
+
+TEST_CASE("heaps of VMM memory grow as far as there is memory where no limit was given, others to 1G") {
+  const FakeCuda::Use driver;
+  FakeCuda::the().traits.free_bytes = uint64_t{16} << 30;
+  const bool classic = GENERATE(false, true);
+  std::vector<std::string> list = {"HEDDLE_FABRIC=peer", "HEDDLE_TIMEOUT=60"};
+  if (classic) list.emplace_back("NVSHMEM_DISABLE_CUDA_VMM=1");
+  Settings settings;
+  std::vector<std::string> warnings;
+  REQUIRE(Settings::from_list(list, &settings, &warnings).is_ok());
+  run_on_gpus(
+      1,
+      [&](World& world) -> Status {
+        char* block = nullptr;
+        const Status made = make_block(world, size_t{3} << 29, &block, false);
+        HEDDLE_RETURN_IF_ERROR(expect(made.is_ok() != classic, "1.5 GiB"));
+        return block == nullptr ? Status::ok() : world.free(block);
+      },
+      settings);
+}
