@@ -129,19 +129,6 @@ void forget_world_in_child() {
   the_setup().status.store(NVSHMEM_STATUS_NOT_INITIALIZED, std::memory_order_relaxed);  // relaxed: the same
 }
 
-/// What init_status says of a world.
-int status_of(const World& world) {
-  switch (world.gpus().mode()) {
-    case SharingMode::kTimeSliced:
-      return NVSHMEM_STATUS_LIMITED_MPG;
-    case SharingMode::kMps:
-      return NVSHMEM_STATUS_FULL_MPG;
-    case SharingMode::kNone:
-      break;
-  }
-  return NVSHMEM_STATUS_IS_INITIALIZED;
-}
-
 /// Gives the standard descriptors that are closed to /dev/null: else ours would get their numbers, and what the program
 /// prints would go into the heap.
 void fill_standard_descriptors() {
@@ -212,7 +199,7 @@ Status join_first(const JoinRequest& request) {
       std::atexit(warn_at_exit) == 0 && pthread_atfork(nullptr, nullptr, forget_world_in_child) == 0;
   (void)kRegistered;                                                  // without it only the warning is missing
   current_world.store(setup.world.get(), std::memory_order_release);  // release: the world is built before it is seen
-  setup.status.store(status_of(*setup.world), std::memory_order_release);  // release: who sees it may make calls
+  setup.status.store(init_status_of(*setup.world), std::memory_order_release);  // release: who sees it may make calls
   return Status::ok();
 }
 
@@ -398,6 +385,18 @@ void report_no_world(const char* call) {
 }
 
 std::mutex& collective_mutex() { return the_setup().collective_mutex; }
+
+int init_status_of(const World& world) {
+  switch (world.gpus().mode()) {
+    case SharingMode::kTimeSliced:
+      return NVSHMEM_STATUS_LIMITED_MPG;
+    case SharingMode::kMps:
+      return NVSHMEM_STATUS_FULL_MPG;
+    case SharingMode::kNone:
+      break;
+  }
+  return NVSHMEM_STATUS_IS_INITIALIZED;
+}
 
 }  // namespace heddle
 

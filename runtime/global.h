@@ -44,4 +44,8 @@ Status guarded(Body&& body) {
   }
 }
 
+/// What nvshmemx_init_status says while `world` is the current one: NVSHMEM_STATUS_IS_INITIALIZED or how PEs share
+/// GPUs.
+int init_status_of(const World& world);
+
 }  // namespace heddle

@@ -147,14 +147,14 @@ TEST_CASE("the teams of GPUs, on the host") {
         HEDDLE_RETURN_IF_ERROR(
             expect(nvshmemx_barrier_on_stream(kLeaders, nullptr) == NVSHMEMX_ERROR_INVALID_VALUE, "on a stream"));
       }
-      return expect(nvshmemx_init_status() == NVSHMEM_STATUS_LIMITED_MPG, "init_status");
+      return expect(init_status_of(world) == NVSHMEM_STATUS_LIMITED_MPG, "init_status");
     });
   });
   run_on({0, 1}, [](World& world) -> Status {
     HEDDLE_RETURN_IF_ERROR(in_turn(world, [&]() -> Status {
       HEDDLE_RETURN_IF_ERROR(expect(nvshmem_team_n_pes(NVSHMEMI_TEAM_SAME_GPU) == 1, "a GPU of its own"));
       HEDDLE_RETURN_IF_ERROR(expect(nvshmem_team_n_pes(NVSHMEMI_TEAM_GPU_LEADERS) == 2, "all lead"));
-      return expect(nvshmemx_init_status() == NVSHMEM_STATUS_IS_INITIALIZED, "init_status");
+      return expect(init_status_of(world) == NVSHMEM_STATUS_IS_INITIALIZED, "init_status");
     }));
     return world.barrier_all();
   });
@@ -211,8 +211,8 @@ TEST_CASE("collective launches get the part of a shared GPU that MPS leaves them
   run_on({1, 1}, [](World& world) -> Status {
     return in_turn(world, [&]() -> Status {
       const bool mps = FakeCuda::the().traits.mps;
-      HEDDLE_RETURN_IF_ERROR(expect(
-          nvshmemx_init_status() == (mps ? NVSHMEM_STATUS_FULL_MPG : NVSHMEM_STATUS_LIMITED_MPG), "init_status"));
+      HEDDLE_RETURN_IF_ERROR(
+          expect(init_status_of(world) == (mps ? NVSHMEM_STATUS_FULL_MPG : NVSHMEM_STATUS_LIMITED_MPG), "init_status"));
       int most = 264;
       char sharing[200] = "";
       HEDDLE_RETURN_IF_ERROR(
