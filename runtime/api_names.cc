@@ -239,8 +239,14 @@ bool reported_null(const char*, const char*, const device::OneValue<T>&, size_t)
   return false;
 }
 
-HEDDLE_INLINE void report_given_up(World& w, const char* call, const Waiter& pause, const void* variable) {
-  if (HEDDLE_UNLIKELY(pause.verdict() != Code::kOk)) host::report_wait(w, call, pause, variable);
+/// Reports a wait that gave up; one that could not look has been reported already.
+template <class T, class References>
+HEDDLE_INLINE void report_given_up(World& w, const char* call, const Waiter& pause, const T* variables,
+                                   const Look<T>& look, size_t count, const int* status, int cmp,
+                                   References references) {
+  if (HEDDLE_UNLIKELY(pause.verdict() != Code::kOk)) {
+    host::report_wait(w, call, pause, variables, look.data(), count, status, cmp, references);
+  }
 }
 
 template <class T, class References>
@@ -251,7 +257,7 @@ void wait_until_all(const char* call, const T* ivars, size_t count, const int* s
   Look<T> look(*w, call, ivars, count);
   if (!look.is_good()) return;
   device::wait_until_all(look.data(), count, status, cmp, references, [&] { return pause() && look.refresh(); });
-  report_given_up(*w, call, pause, ivars);
+  report_given_up(*w, call, pause, ivars, look, count, status, cmp, references);
 }
 
 template <class T, class References>
@@ -264,7 +270,7 @@ size_t wait_until_any(const char* call, const T* ivars, size_t count, const int*
   if (!look.is_good()) return device::kNone;
   const size_t index =
       device::wait_until_any(look.data(), count, status, cmp, references, [&] { return pause() && look.refresh(); });
-  if (index == device::kNone) report_given_up(*w, call, pause, ivars);
+  if (index == device::kNone) report_given_up(*w, call, pause, ivars, look, count, status, cmp, references);
   return index;
 }
 
@@ -281,7 +287,7 @@ size_t wait_until_some(const char* call, const T* ivars, size_t count, size_t* i
   if (!look.is_good()) return 0;
   const size_t found = device::wait_until_some(look.data(), count, indices, status, cmp, references,
                                                [&] { return pause() && look.refresh(); });
-  if (found == 0) report_given_up(*w, call, pause, ivars);
+  if (found == 0) report_given_up(*w, call, pause, ivars, look, count, status, cmp, references);
   return found;
 }
 
@@ -497,7 +503,8 @@ uint64_t nvshmem_signal_wait_until(uint64_t* sig_addr, int cmp, uint64_t cmp_val
     const uint64_t value = heddle::device::load_acquire(look.data());
     if (heddle::device::compare(value, cmp, cmp_val)) return value;
     if (pause() && look.refresh()) continue;
-    heddle::report_given_up(*w, __func__, pause, sig_addr);
+    heddle::report_given_up(*w, __func__, pause, sig_addr, look, 1, nullptr, cmp,
+                            heddle::device::OneValue<uint64_t>{cmp_val});
     return value;
   }
 }
@@ -524,7 +531,8 @@ void nvshmemx_signal_counted_wait_until(const uint64_t* signal_addr, uint64_t ex
   if (!look.is_good()) return;
   while (!heddle::device::counter_reached(heddle::device::load_acquire(look.data()), expected)) {
     if (pause() && look.refresh()) continue;
-    return heddle::report_given_up(*w, __func__, pause, signal_addr);
+    return heddle::report_given_up(*w, __func__, pause, signal_addr, look, 1, nullptr, NVSHMEM_CMP_GE,
+                                   heddle::device::OneValue<uint64_t>{expected});
   }
 }
 

@@ -163,7 +163,9 @@ void wait(const char* call, const T* ivars, size_t count, const int* status, int
     const bool seen = has_references
                           ? device::wait_until_all(ivars, count, status, cmp, references, pause)
                           : device::wait_until_all(ivars, count, status, cmp, device::OneValue<T>{reference}, pause);
-    if (!seen) host::report_wait(w, call, pause, ivars);
+    if (seen) return;
+    if (has_references) return host::report_wait(w, call, pause, ivars, ivars, count, status, cmp, references);
+    host::report_wait(w, call, pause, ivars, ivars, count, status, cmp, device::OneValue<T>{reference});
   };
   WaitTask task{};
   task.variables = ivars;

@@ -197,8 +197,9 @@ bool reported_bad_stride(const char* call, ptrdiff_t destination_stride, ptrdiff
   return true;
 }
 
-void report_wait(const World& world, const char* call, const Waiter& waiter, const void* variable) {
-  (void)report(call, world.wait_failure(waiter.verdict(), format("the value at %p to change", variable)));
+void report_wait(const World& world, const char* call, const Waiter& waiter, const void* variable,
+                 const std::string& wanted) {
+  (void)report(call, world.wait_failure(waiter.verdict(), format("the value at %p %s", variable, wanted.c_str())));
 }
 
 Status put_counted(World& world, void* destination, const void* source, size_t bytes, uint64_t* counter, int pe) {

@@ -75,8 +75,28 @@ inline uint64_t get_word_unmapped(World& world, const char* call, const void* so
   return word;
 }
 bool reported_bad_signal_op(const char* call, int op);
-/// Reports a wait that gave up.
-void report_wait(const World& world, const char* call, const Waiter& waiter, const void* variable);
+/// Reports a wait that gave up on `variable`; `wanted` says what was waited for, "to be ...".
+void report_wait(const World& world, const char* call, const Waiter& waiter, const void* variable,
+                 const std::string& wanted);
+/// "to be >= 5; it is 3": a comparison that did not come true.
+template <class T>
+std::string wanted_text(T value, int cmp, T reference) {
+  static constexpr const char* kSigns[] = {"==", "!=", ">", "<=", "<", ">="};
+  return format("to be %s %s; it is %s", kSigns[cmp], std::to_string(reference).c_str(), std::to_string(value).c_str());
+}
+/// Reports a wait for any or all of `count` variables, seen at `seen`; names the first that holds it up.
+template <class T, class References>
+[[gnu::cold, gnu::noinline]] void report_wait(const World& world, const char* call, const Waiter& waiter,
+                                              const T* variables, const T* seen, size_t count, const int* status,
+                                              int cmp, References references) {
+  for (size_t i = 0; i < count; ++i) {
+    const T value = device::load_relaxed(seen + i);  // relaxed: it is only shown
+    const T reference = static_cast<T>(references[i]);
+    if (!device::counts(status, i) || device::compare(value, cmp, reference)) continue;
+    return report_wait(world, call, waiter, variables + i, wanted_text(value, cmp, reference));
+  }
+  report_wait(world, call, waiter, variables, "to change");  // it came just now
+}
 
 // ---- put and get
 

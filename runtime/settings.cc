@@ -84,12 +84,17 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-const char* nearest_name(const std::string& name) {
+/// What is said of a name that is in no row. Only a slip of the pen is worth a guess.
+std::string unknown_text(const std::string& name) {
+  constexpr size_t kSlip = 2;
   const char* best = kKnownNames[0].name;
   for (const KnownName& known : kKnownNames) {
     if (edit_distance(name, known.name) < edit_distance(name, best)) best = known.name;
   }
-  return best;
+  if (edit_distance(name, best) <= kSlip) {
+    return format("unknown setting %s is ignored; the nearest known name is %s", name.c_str(), best);
+  }
+  return format("setting %s has no effect here; heddle-info --settings lists those that have", name.c_str());
 }
 
 /// Sets `value` from what was given, or to the fallback when that is nothing or malformed.
@@ -206,8 +211,7 @@ Status Settings::from_list(const std::vector<std::string>& environment, Settings
     const bool known = std::any_of(std::begin(kKnownNames), std::end(kKnownNames),
                                    [&](const KnownName& row) { return name == row.name; });
     if (known || read_elsewhere(name)) continue;
-    warnings->push_back(
-        format("unknown setting %s is ignored; the nearest known name is %s", name.c_str(), nearest_name(name)));
+    warnings->push_back(unknown_text(name));
   }
   return first;
 }

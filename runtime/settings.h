@@ -34,7 +34,7 @@ struct Settings {
   /// Reads the table's variables from the process environment.
   /// An empty value counts as unset. A malformed value is kInvalidValue and quotes it; the setting then has its
   /// default, and all others are read, so that the failure can be told to the other PEs. A variable that starts with
-  /// NVSHMEM_ or HEDDLE_ and is in no table row is put into `warnings` with the nearest known name.
+  /// NVSHMEM_ or HEDDLE_ and is in no table row is put into `warnings`, with the known name that it may be meant for.
   static Status from_environment(Settings* settings, std::vector<std::string>* warnings);
 
   /// The same over a given environment of "NAME=value" strings, for tests.

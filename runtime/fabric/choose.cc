@@ -4,6 +4,7 @@
 
 #include "runtime/fabric/fabric.h"
 #include "runtime/fabric/fault/fault_fabric.h"
+#include "runtime/log.h"
 
 namespace heddle {
 
@@ -15,6 +16,24 @@ std::vector<FabricChoice> list_fabrics(const Settings& settings) {
       {"net", false, "no network fabric in this version"},
   };
 }
+
+namespace {
+
+/// Says why the heap is not in GPU memory: a program with kernels is better told now than by its first kernel.
+void log_host_choice(const std::vector<FabricChoice>& choices, bool asked, const FabricRequest& request) {
+  std::string why = "HEDDLE_FABRIC=host asks for it";
+  for (const FabricChoice& one : choices) {
+    if (!asked && one.name == "peer") why = "peer cannot be used: " + one.reason;
+  }
+  if (request.cuda_device >= 0) {
+    log(LogLevel::kWarn, "cuda_device_id %d is ignored and kernels cannot reach the heap, which is in host memory: %s",
+        request.cuda_device, why.c_str());
+  } else {
+    log(LogLevel::kInfo, "the heap is in host memory, which kernels cannot reach: %s", why.c_str());
+  }
+}
+
+}  // namespace
 
 Status make_fabric(const Settings& settings, const FabricRequest& request, std::unique_ptr<Courier> courier,
                    std::unique_ptr<Fabric>* fabric) {
@@ -28,8 +47,9 @@ Status make_fabric(const Settings& settings, const FabricRequest& request, std::
     if (choice == choices.end()) {
       std::string known = "auto";
       for (const FabricChoice& one : choices) known += ", " + one.name;
-      return error(Code::kInvalidValue, "HEDDLE_FABRIC=\"%s\" names no fabric; known are %s", asked.c_str(),
-                   known.c_str());
+      return error(Code::kInvalidValue,
+                   "HEDDLE_FABRIC=\"%s\" names no fabric; known are %s (heddle-info --fabrics says which can be used)",
+                   asked.c_str(), known.c_str());
     }
     if (!choice->usable) {
       return error(Code::kNotSupported, "HEDDLE_FABRIC=\"%s\" cannot be used: %s; unset it or choose host",
@@ -43,6 +63,7 @@ Status make_fabric(const Settings& settings, const FabricRequest& request, std::
   if (choice->name == "peer") {
     HEDDLE_RETURN_IF_ERROR(make_peer_fabric(settings, request, std::move(courier), &made));
   } else {
+    log_host_choice(choices, choice->name == asked, request);
     made = make_host_fabric(std::move(courier));
   }
   if (!settings.fault.empty()) made = std::make_unique<FaultFabric>(std::move(made), std::move(plan));

@@ -114,7 +114,7 @@ def test_wait_timeout_in_wait(jobs):
     result = jobs.run(3, "endings", "absent", 1, "wait", environment={"HEDDLE_WAIT_TIMEOUT": "1"})
     result.ends_with(0)
     for match in result.lines(r"^PE [02]: failed after ([0-9.]+) s: nvshmem_uint64_wait_until: waited 1 s "
-                              r"\(HEDDLE_WAIT_TIMEOUT\) for the value at 0x[0-9a-f]+ to change$", 2):
+                              r"\(HEDDLE_WAIT_TIMEOUT\) for the value at 0x[0-9a-f]+ to be == 1; it is 0$", 2):
         result.require(1 <= float(match.group(1)) < jobs.seconds(2), "the wait was to end after 1 s")
 
 

@@ -57,7 +57,8 @@ def test_bootstrap(jobs):
 
 
 def test_fabric(jobs):
-    refused(jobs, 'PE 0: HEDDLE_FABRIC="foo" names no fabric; known are auto, cft, peer, host, net', HEDDLE_FABRIC="foo")
+    refused(jobs, 'PE 0: HEDDLE_FABRIC="foo" names no fabric; known are auto, cft, peer, host, net (heddle-info --fabrics '
+            "says which can be used)", HEDDLE_FABRIC="foo")
 
 
 def test_fault(jobs):

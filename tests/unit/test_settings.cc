@@ -67,3 +67,17 @@ TEST_CASE("an unknown name is warned about with the nearest known one") {
   CHECK(warnings[1].find("HEDDLE_FABRIC") != std::string::npos);
   CHECK(settings.symmetric_size == 1ULL << 30);  // the default, not the misspelt value
 }
+
+TEST_CASE("a name that is no slip of the pen is said to have no effect, and no other name is guessed") {
+  Settings settings;
+  std::vector<std::string> warnings;
+  REQUIRE(parse({"NVSHMEM_DISABLE_GDRCOPY=1", "HEDDLE_COLOUR=red"}, &settings, &warnings).is_ok());
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[0] ==
+        "setting NVSHMEM_DISABLE_GDRCOPY has no effect here; heddle-info --settings lists those that have");
+  CHECK(warnings[1].find("HEDDLE_COLOUR has no effect") != std::string::npos);
+  warnings.clear();
+  REQUIRE(parse({"NVSHMEM_IB_ENABLE_IBGDA=1", "NVSHMEM_HCA_LIST=mlx5_0", "NVSHMEM_QP_DEPTH=4096"}, &settings, &warnings)
+              .is_ok());
+  CHECK(warnings.empty());  // known to have none
+}
