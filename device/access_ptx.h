@@ -266,20 +266,6 @@ HEDDLE_DEVICE HEDDLE_INLINE uint32_t lane_id() {
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
 }
-/// Waits until `threads` threads (a multiple of 32) of the block are at barrier `id`; orders memory as __syncthreads.
-HEDDLE_DEVICE HEDDLE_INLINE void named_barrier(int id, int threads) {
-  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-/// The same; whether any of them brought a true flag.
-HEDDLE_DEVICE HEDDLE_INLINE bool named_barrier_or(int id, int threads, bool flag) {
-  int result;
-  asm volatile(
-      "{ .reg .pred in, out; setp.ne.s32 in, %3, 0; barrier.red.or.pred out, %1, %2, in; selp.s32 %0, 1, 0, out; }"
-      : "=r"(result)
-      : "r"(id), "r"(threads), "r"(static_cast<int>(flag))
-      : "memory");
-  return result != 0;
-}
 /// Whether a generic address is the calling thread's own stack.
 HEDDLE_DEVICE HEDDLE_INLINE bool is_own_memory(const void* address) { return __isLocal(address) != 0; }
 /// Nanoseconds of the GPU's clock.

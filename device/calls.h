@@ -20,6 +20,7 @@
 #include "device/sync.h"
 #include "device/teams.h"
 #include "device/wait.h"
+#include "device/warpgroup.h"
 
 #if defined(__CUDA_ARCH__)
 namespace heddle::device {
@@ -308,13 +309,26 @@ HEDDLE_DEVICE inline size_t wait_some(const char* call, const T* ivars, size_t c
 
 HEDDLE_DEVICE HEDDLE_INLINE TeamView team_view(int team) { return team_view(device_state(), team); }
 
+/// The group that meets in `call` for a team; whether its block can have such groups.
+template <class Scope>
+struct Group {
+  static HEDDLE_DEVICE Scope of(const char*, int) { return Scope(); }
+  static HEDDLE_DEVICE constexpr bool is_whole() { return true; }
+};
+template <>
+struct Group<WarpgroupScope> {
+  static HEDDLE_DEVICE WarpgroupScope of(const char* call, int team) { return WarpgroupScope(call, team); }
+  static HEDDLE_DEVICE bool is_whole() { return WarpgroupScope::has_whole_groups(); }
+};
+
 /// barrier and sync of all PEs by a group; a wait that gives up ends its threads.
 template <class Scope>
-HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call) {
-  const Scope scope;
+HEDDLE_DEVICE HEDDLE_INLINE void meet_all(const char* call, int team = 0) {
+  const Scope scope = Group<Scope>::of(call, team);
   if constexpr (HEDDLE_CHECK != 0) {
+    require_world(call);
     scope.sync();  // with the threads that are left: those that have failed said so before they ended
-    if (scope.any(grid_has_failed())) exit_thread();
+    if (scope.any(grid_has_failed())) give_up(call, DeviceError::kGridFailed, -1, nullptr, 0);
   }
   if (!barrier_of_all(call, scope)) exit_thread();
 }
@@ -326,12 +340,15 @@ HEDDLE_DEVICE HEDDLE_INLINE int meet_team(const char* call, int team) {
   require_world(call);
   const TeamView view = team_view(team);
   if (view.size == 0) return 1;
+  if (!Group<Scope>::is_whole()) {
+    give_up(call, DeviceError::kBadBlock, -1, nullptr, static_cast<uint64_t>(threads_of_block()));
+  }
   if (view.size == device_state().view.n_pes) {
-    meet_all<Scope>(call);
+    meet_all<Scope>(call, team);
     return 0;
   }
   if (view.size != 1) return 3;
-  Scope().sync();
+  Group<Scope>::of(call, team).sync();
   fence_system();
   return 0;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device/access.h"
+#include "device/failed_grids.h"
 #include "device/state.h"
 
 #if defined(__CUDA_ARCH__)
@@ -19,7 +20,7 @@ HEDDLE_DEVICE HEDDLE_OUTLINE void record_failure(const char* call, DeviceError e
   DeviceErrorRecord* const shared = device_state().errors;
   DeviceErrorRecord* const record = shared != nullptr ? shared : own_record();
   const uint64_t grid = grid_id();
-  store_relaxed(&record->failed_grids[grid % kFailedGrids], grid + 1);  // alone: who sees it only ends
+  remember_grid(record->failed_grids, grid);
   fence_system();  // for barriers that this thread will be missing from: see meet_all
   if (atomic_compare_exchange(&record->claimed, 0u, 1u) != 0) return;
   record->error = static_cast<uint32_t>(error);
@@ -58,11 +59,17 @@ HEDDLE_DEVICE HEDDLE_INLINE void give_up(const char* call, DeviceError error, in
   exit_thread();
 }
 
-/// Whether a thread of the calling grid has failed lately. A read of host memory.
+/// nvshmem_global_exit: tells the host, whatever else is recorded, and has the grid's waits end. There must be a world.
+HEDDLE_DEVICE HEDDLE_OUTLINE void ask_for_exit(int status) {
+  DeviceErrorRecord* const record = device_state().errors;
+  remember_grid(record->failed_grids, grid_id());
+  store_release(&record->exit, kExitAsked | static_cast<uint32_t>(status));  // the host exits, after the line above
+}
+
+/// Whether a thread of the calling grid has failed. Reads of host memory.
 HEDDLE_DEVICE HEDDLE_INLINE bool grid_has_failed() {
-  const uint64_t grid = grid_id();
   const DeviceErrorRecord* const record = device_state().errors;
-  return record != nullptr && load_relaxed(&record->failed_grids[grid % kFailedGrids]) == grid + 1;
+  return record != nullptr && is_remembered(record->failed_grids, grid_id());
 }
 
 /// The pause of one wait in a kernel. Looks go at full speed; every kLooks-th asks whether a PE was lost or this grid
@@ -88,7 +95,10 @@ class WaitPause {
       record_failure(call, DeviceError::kNotInitialized, pe, variable, 0);
       return 0;
     }
-    if (grid_has_failed()) return 0;  // one record for each
+    if (grid_has_failed()) {
+      record_failure(call, DeviceError::kGridFailed, pe, variable, 0);  // kept only where no other is
+      return 0;
+    }
     if (state.poison != nullptr) {
       const uint32_t lost = load_relaxed(state.poison);
       if (lost != 0) {

@@ -35,10 +35,11 @@ HEDDLE_HD_BODY void* nvshmem_ptr(const void* ptr, int pe) {
 }
 HEDDLE_HD_BODY void* nvshmemx_mc_ptr(nvshmem_team_t, const void*) { return nullptr; }
 
-/// Leaves the wish in the failure record, for the host to carry out, and ends the thread.
+/// Leaves the wish for the host to carry out, and ends the thread.
 HEDDLE_HD_BODY void nvshmem_global_exit(int status) {
-  heddle::device::give_up("nvshmem_global_exit", heddle::device::DeviceError::kGlobalExit, -1, nullptr,
-                          static_cast<uint64_t>(status));
+  heddle::device::require_world("nvshmem_global_exit");
+  heddle::device::ask_for_exit(status);
+  heddle::device::exit_thread();
 }
 
 HEDDLE_HD_BODY int nvshmem_team_my_pe(nvshmem_team_t team) {

@@ -81,16 +81,6 @@ struct BlockScope {
   }
 };
 
-/// Four consecutive warps of a block (thread numbers from a multiple of 128 on).
-struct WarpgroupScope {
-  static constexpr bool kIsGroup = true;
-  HEDDLE_DEVICE static int rank() { return thread_of_block() & 127; }
-  HEDDLE_DEVICE static int size() { return 128; }
-  /// A named barrier for each warp group: 8 to 15, the upper half of what a block has.
-  HEDDLE_DEVICE static void sync() { named_barrier(8 + thread_of_block() / 128, 128); }
-  HEDDLE_DEVICE static bool any(bool flag) { return named_barrier_or(8 + thread_of_block() / 128, 128, flag); }
-};
-
 /// The lanes of `mask`, which have met by chance: any subset of a warp.
 class LanesScope {
  public:

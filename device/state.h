@@ -1,6 +1,7 @@
 // What a kernel knows of its world: one small copy in constant memory per translation unit, filled by libheddle.
 #pragma once
 
+#include "device/failed_grids.h"
 #include "device/handle.h"
 
 namespace heddle::device {
@@ -20,11 +21,17 @@ enum class DeviceError : uint32_t {
   kBadStride,    ///< `bytes`: the stride
   kOverlap,      ///< a counted put whose counter lies in its destination
   kNullBuffer,   ///< a buffer of the caller's own is NULL
-  kGlobalExit    ///< no failure: a kernel called nvshmem_global_exit(`bytes`)
+  kBadBlock,     ///< a warp group of a block of `bytes` threads
+  kGridFailed    ///< a wait or barrier of a grid of which a thread had failed before
 };
 
-/// Grids that are remembered as failed at a time; their numbers choose the place.
-constexpr uint32_t kFailedGrids = 16;
+/// Counts the changes of what library and kernels share: the structures below, and the numbers above.
+constexpr uint32_t kStateVersion = 8;
+/// What a unit's receiver returns for a state of another version.
+constexpr int kOtherVersion = -1;
+
+/// In DeviceErrorRecord::exit, beside the status in its lower half.
+constexpr uint64_t kExitAsked = uint64_t{1} << 32;
 
 /// The first failure of a kernel of this process, in host memory that kernels can write. The host logs it and clears
 /// it.
@@ -39,9 +46,9 @@ struct DeviceErrorRecord {
   uint32_t blocks[3], threads[3];  ///< dimensions of the grid and of its blocks
   uint64_t grid;                   ///< the grid's number (%gridid)
   char call[48];                   ///< name of the device call
-  /// Numbers of the grids that have failed lately, plus 1: waits of the same grid end, since what they wait for may
-  /// never come. Not part of the one failure above; the host clears an entry after some seconds.
-  uint64_t failed_grids[kFailedGrids];
+  // What follows is no part of the one failure above.
+  uint64_t exit;  ///< kExitAsked and a status once a kernel has called nvshmem_global_exit; else 0
+  uint64_t failed_grids[kFailedGrids];  ///< see failed_grids.h
 };
 
 /// What a block of a running kernel has registered: donated shared memory and an open region. In device memory, zeroed
@@ -55,42 +62,48 @@ struct alignas(16) BlockSlot {
   uint32_t regions;     ///< how many regions this slot has seen, so that handles differ
 };
 
-/// All that device code needs; the same bytes in every translation unit. A zeroed state means: no world yet.
+/// All that device code needs; the same bytes in every translation unit. A fresh state means: no world.
 struct DeviceState {
-  HeapView view;              ///< of the heap that kernels reach
-  const uint32_t* poison;     ///< non-zero once a PE is lost: 1 + that PE. In mapped host memory; nullptr: none
-  DeviceErrorRecord* errors;  ///< in mapped host memory
-  uint64_t wait_timeout_ns;   ///< of waits in kernels; 0: none
-  uint32_t tma_policy;        ///< 0 DISABLE, 1 ENABLE, 2 FORCE (NVSHMEM_TMA_POLICY)
-  uint32_t node_my_pe;        ///< team queries of NVSHMEMX_TEAM_NODE
+  uint32_t version = kStateVersion;  ///< of whoever made it; first, so that every version finds it
+  HeapView view;                     ///< of the heap that kernels reach
+  const uint32_t* poison;            ///< non-zero once a PE is lost: 1 + that PE. In mapped host memory; nullptr: none
+  DeviceErrorRecord* errors;         ///< in mapped host memory
+  uint64_t wait_timeout_ns;          ///< of waits in kernels; 0: none
+  uint32_t tma_policy;               ///< 0 DISABLE, 1 ENABLE, 2 FORCE (NVSHMEM_TMA_POLICY)
+  uint32_t node_my_pe;               ///< team queries of NVSHMEMX_TEAM_NODE
   uint32_t node_n_pes;
-  uint32_t version;        ///< kStateVersion of the library that filled it
   BlockSlot* block_slots;  ///< in memory of this device; nullptr: no regions and no donated shared memory
   uint32_t slot_count;     ///< a power of two
+  uint64_t* meetings;      ///< arrivals of warp groups, a line for each predefined team; in memory of this device
   // Teams of PEs that share GPUs: such PEs need not lie at one stride, so their members are listed.
   uint32_t same_gpu_n_pes;     ///< NVSHMEMI_TEAM_SAME_GPU
   uint32_t gpu_leaders_n_pes;  ///< NVSHMEMI_TEAM_GPU_LEADERS; 0 when this PE is none of them
   const int32_t* gpu_teams;    ///< the members of the one, then of the other, ascending; in memory of this device.
                                ///< nullptr: every PE has a GPU of its own
 };
-constexpr uint32_t kStateVersion = 7;
-
 }  // namespace heddle::device
 
 #if !defined(__CUDACC_RTC__)
 extern "C" {
-/// A translation unit's way to receive the state: copies `bytes` from `state` into its constant memory with its own
-/// CUDA runtime, on the current device, and returns that runtime's error code (0: done). Does not wait for kernels.
-/// Where `record` is not NULL, it first moves there what kernels of the unit have recorded while there was no state (a
-/// DeviceErrorRecord, all zero when nothing).
-typedef int (*heddle_state_receiver)(const void* state, unsigned long bytes, void* record);
-/// Called by a static constructor of every translation unit with device code. The receiver is called at init, at
-/// finalize (a zeroed state), when the heap has grown, and at once when the world exists already. With -rdc=true a
-/// receiver can fail until the last translation unit of its program or library has registered: those that failed are
-/// called again at every later registration and at every later change of state.
-void heddle_register_state(heddle_state_receiver receiver);
+/// What a translation unit with device code tells of itself. `version` stays the first member for ever.
+struct heddle_unit {
+  uint32_t version;                    ///< kStateVersion of the headers that it was compiled with
+  uint32_t state_bytes, record_bytes;  ///< of their DeviceState and DeviceErrorRecord
+  /// Copies a DeviceState into the unit's constant memory with its own CUDA runtime, on the current device, and returns
+  /// that runtime's error code (0: done), or kOtherVersion when the bytes or the state's version are not the unit's
+  /// own; nothing is touched then. Does not wait for kernels. Where `record` is not NULL, it first moves there what
+  /// kernels of the unit have recorded while there was no state (a DeviceErrorRecord, all zero when nothing).
+  int (*receive)(const void* state, unsigned long state_bytes, void* record, unsigned long record_bytes);
+};
+/// Called by a static constructor of every translation unit with device code; the unit must stay until it unregisters.
+/// Its receiver is called at init, at finalize (a fresh state), when the heap has grown, and at once when the world
+/// exists already. With -rdc=true a receiver can fail until the last translation unit of its program or library has
+/// registered: those that failed are called again at every later registration and at every later change of state.
+/// Init fails when a unit's version is not the library's. A unit that comes after init is then told of in an error, and
+/// never gets a state.
+void heddle_register_unit(const struct heddle_unit* unit);
 /// Called by the matching static destructor (a library that is closed with dlclose).
-void heddle_unregister_state(heddle_state_receiver receiver);
+void heddle_unregister_unit(const struct heddle_unit* unit);
 }
 #endif
 
@@ -122,8 +135,11 @@ HEDDLE_DEVICE HEDDLE_INLINE const DeviceState& device_state() { return this_unit
 HEDDLE_DEVICE HEDDLE_INLINE DeviceErrorRecord* own_record() { return &this_unit_record; }
 #else
 /// Own stream and relaxed capture: neither waits for running kernels nor disturbs a capture in another thread.
-static int receive_state(const void* state, unsigned long bytes, void* record) {
-  if (bytes != sizeof(DeviceState)) return cudaErrorInvalidValue;
+static int receive_state(const void* state, unsigned long bytes, void* record, unsigned long record_bytes) {
+  if (bytes != sizeof(DeviceState) || static_cast<const DeviceState*>(state)->version != kStateVersion ||
+      (record != nullptr && record_bytes != sizeof(DeviceErrorRecord))) {
+    return kOtherVersion;
+  }
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode);
   if (status != cudaSuccess) return status;
@@ -149,12 +165,13 @@ static int receive_state(const void* state, unsigned long bytes, void* record) {
   return status;
 }
 
-struct StateRegistration {
-  explicit StateRegistration(heddle_state_receiver receiver) : receiver_(receiver) { heddle_register_state(receiver_); }
-  ~StateRegistration() { heddle_unregister_state(receiver_); }
-  heddle_state_receiver receiver_;
+struct UnitRegistration {
+  explicit UnitRegistration(const heddle_unit* unit) : unit_(unit) { heddle_register_unit(unit_); }
+  ~UnitRegistration() { heddle_unregister_unit(unit_); }
+  const heddle_unit* unit_;
 };
-static StateRegistration state_registration(&receive_state);
+static const heddle_unit this_unit = {kStateVersion, sizeof(DeviceState), sizeof(DeviceErrorRecord), &receive_state};
+static UnitRegistration this_registration(&this_unit);
 #endif
 }  // namespace heddle::device
 #endif

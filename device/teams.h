@@ -5,6 +5,8 @@
 
 namespace heddle::device {
 
+constexpr uint32_t kPredefinedTeams = 7;
+
 /// The PEs first, first + stride, ... of the world, or those of a list; `size` of them. 0: no such team, or this PE is
 /// not in it.
 struct TeamView {

@@ -17,7 +17,8 @@ extern "C" {
 /// Never NULL; "" when there was none. Valid until this thread calls it again. May be called at any time.
 const char* heddle_last_error(void);
 
-/// Forgets the last error of this thread and of the process. May be called at any time.
+/// Forgets the last error of this thread and of the process. Kernels that have failed must have ended: launches of a
+/// graph, which may have the same number as one that failed, can wait again from now on. May be called at any time.
 void heddle_clear_error(void);
 
 /// Figures of this PE's symmetric heap, in bytes. Set `size` to sizeof(struct heddle_heap_info) before the call: a

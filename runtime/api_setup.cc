@@ -558,7 +558,10 @@ const char* heddle_last_error(void) {
   return text.c_str();  // NOLINT(clang-analyzer-cplusplus.InnerPointer): valid until the next call
 }
 
-void heddle_clear_error(void) { heddle::clear_last_error(); }
+void heddle_clear_error(void) {
+  heddle::forget_failed_grids();  // first: it reports what kernels have recorded until now
+  heddle::clear_last_error();
+}
 
 int heddle_heap_info(struct heddle_heap_info* info) {
   const World* const w = heddle::world();

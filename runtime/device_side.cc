@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "device/access.h"
+#include "device/internal_area.h"
+#include "device/teams.h"
 #include "runtime/device_state.h"
 #include "runtime/gpu.h"
 #include "runtime/kernels.h"
@@ -73,11 +75,19 @@ Status device_failure(const device::DeviceErrorRecord& record) {
     case DeviceError::kNullBuffer:
       return error(Code::kInvalidValue, "%s: a buffer is NULL, but %" PRIu64 " bytes of it are asked for", call,
                    record.bytes);
+    case DeviceError::kBadBlock:
+      return error(Code::kInvalidValue,
+                   "%s: warp groups need blocks of a multiple of 128 threads; this block has %" PRIu64, call,
+                   record.bytes);
+    case DeviceError::kGridFailed:
+      return error(Code::kInternal,
+                   "%s: a thread of this grid has failed before, so that it cannot go on; launches of a graph may have "
+                   "the same number, until heddle_clear_error()",
+                   call);
     case DeviceError::kBadArgument:
       return error(Code::kInvalidValue, "%s: an argument is not allowed (address 0x%" PRIx64 ", %" PRIu64 ")", call,
                    record.address, record.bytes);
     case DeviceError::kNone:
-    case DeviceError::kGlobalExit:
       break;
   }
   return error(Code::kInternal, "%s: failure %u, PE %d, address 0x%" PRIx64 ", %" PRIu64 " bytes", call, record.error,
@@ -88,7 +98,6 @@ Status device_failure(const device::DeviceErrorRecord& record) {
 namespace {
 
 constexpr auto kWatchInterval = std::chrono::milliseconds(20);
-constexpr int kTurnsOfGrid = 100;       // of the watch, till a grid that has failed is forgotten
 constexpr uint32_t kBlockSlots = 4096;  // as many blocks as NVSHMEM registers by default
 
 /// Pinned memory, so that kernels load and store it.
@@ -137,20 +146,21 @@ class GpuSide final : public DeviceSide {
     result = driver_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS) return cuda_error(driver_, result, "cuStreamCreate", "%s", gpu_.name().c_str());
     constexpr size_t kSlotBytes = kBlockSlots * sizeof(device::BlockSlot);
-    result = driver_.MemAlloc(&slots_, kSlotBytes);
-    if (result == CUDA_SUCCESS) result = driver_.MemsetD8Async(slots_, 0, kSlotBytes, stream_);
+    constexpr size_t kBytes = kSlotBytes + device::kPredefinedTeams * device::kLine;
+    result = driver_.MemAlloc(&slots_, kBytes);
+    if (result == CUDA_SUCCESS) result = driver_.MemsetD8Async(slots_, 0, kBytes, stream_);
     if (result == CUDA_SUCCESS) result = driver_.StreamSynchronize(stream_);
     if (result != CUDA_SUCCESS) {
-      return cuda_error(driver_, result, "cuMemAlloc", "%zu bytes for slots of blocks", kSlotBytes);
+      return cuda_error(driver_, result, "cuMemAlloc", "%zu bytes for slots of blocks", kBytes);
     }
     state_.poison = reinterpret_cast<const uint32_t*>(mapped + offsetof(SharedWords, poison));
     state_.errors = reinterpret_cast<device::DeviceErrorRecord*>(mapped + offsetof(SharedWords, errors));
     state_.wait_timeout_ns = static_cast<uint64_t>(settings.wait_timeout * 1e9);
     const char* const policy = settings.tma_policy.c_str();
     state_.tma_policy = strcasecmp(policy, "FORCE") == 0 ? 2 : strcasecmp(policy, "ENABLE") == 0 ? 1 : 0;
-    state_.version = device::kStateVersion;
     state_.block_slots = reinterpret_cast<device::BlockSlot*>(slots_);
     state_.slot_count = kBlockSlots;
+    state_.meetings = reinterpret_cast<uint64_t*>(slots_ + kSlotBytes);
     // The program's signals are its own threads' business.
     sigset_t all, before;
     sigfillset(&all);
@@ -165,7 +175,7 @@ class GpuSide final : public DeviceSide {
     state_.node_my_pe = place.node_my_pe;
     state_.node_n_pes = place.node_n_pes;
     HEDDLE_RETURN_IF_ERROR(kernels_.set_state(stream_, state_));
-    publish_state(gpu_, state_);
+    HEDDLE_RETURN_IF_ERROR(publish_state(gpu_, state_, this));
     published_ = true;
     return Status::ok();
   }
@@ -212,19 +222,40 @@ class GpuSide final : public DeviceSide {
   }
 
   void look() override {
-    device::DeviceErrorRecord record;
+    device::DeviceErrorRecord& shared = words_->errors;
+    device::DeviceErrorRecord record{};
+    bool is_new = false, is_first = false;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      device::DeviceErrorRecord& shared = words_->errors;
-      if (device::load_acquire(&shared.complete) == 0) return;  // acquire: the rest of the record is there
-      record = shared;
-      device::store_relaxed(&shared.complete, 0u);
-      device::store_release(&shared.claimed, 0u);  // after the line above: the next claimer finds an empty record
+      if (device::load_acquire(&shared.complete) != 0) {  // acquire: the rest of the failure is there
+        std::memcpy(static_cast<void*>(&record), static_cast<const void*>(&shared),
+                    offsetof(device::DeviceErrorRecord, exit));
+        device::store_relaxed(&shared.complete, 0u);
+        device::store_release(&shared.claimed, 0u);  // after the line above: the next claimer finds an empty record
+        // A grid that has failed ends in many places; the first cause stays the last error.
+        const bool is_later = record.error == static_cast<uint32_t>(device::DeviceError::kGridFailed);
+        is_first = !is_later || !told_;
+        is_new = is_first || told_grid_ != record.grid + 1;
+        if (is_later) told_grid_ = record.grid + 1;
+        told_ = true;
+      }
     }
-    if (record.error == static_cast<uint32_t>(device::DeviceError::kGlobalExit)) {
-      return on_exit_(static_cast<int>(record.bytes));
+    if (is_first) {
+      (void)report("kernel", device_failure(record));
+    } else if (is_new) {
+      log(LogLevel::kError, "kernel: %s", device_failure(record).text().c_str());
     }
-    (void)report("kernel", device_failure(record));
+    // relaxed: the status is in the word
+    const uint64_t exit = device::atomic_exchange(&shared.exit, uint64_t{0});
+    if (exit != 0) on_exit_(static_cast<int>(static_cast<uint32_t>(exit)));
+  }
+
+  void forget() override {
+    look();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    device::forget_grids(words_->errors.failed_grids);
+    told_ = false;
+    told_grid_ = 0;
   }
 
  private:
@@ -234,21 +265,7 @@ class GpuSide final : public DeviceSide {
       changed_.wait_for(lock, kWatchInterval);
       lock.unlock();
       look();
-      forget_grids();
       lock.lock();
-    }
-  }
-
-  /// Waits look every millisecond, so after seconds the grid has ended; its number may come again (graphs).
-  void forget_grids() {
-    for (size_t i = 0; i < device::kFailedGrids; ++i) {
-      uint64_t* const grid = &words_->errors.failed_grids[i];
-      if (device::load_relaxed(grid) == 0) {  // relaxed: a number alone
-        turns_[i] = 0;
-      } else if (++turns_[i] >= kTurnsOfGrid) {
-        device::store_relaxed(grid, uint64_t{0});
-        turns_[i] = 0;
-      }
     }
   }
 
@@ -258,13 +275,14 @@ class GpuSide final : public DeviceSide {
   const std::function<void(int)> on_exit_;
   SharedWords* words_ = nullptr;
   CUstream stream_ = nullptr;
-  CUdeviceptr slots_ = 0;
+  CUdeviceptr slots_ = 0;  // of blocks, and the words of meetings
   CUdeviceptr teams_ = 0;  // members of the teams of GPUs, when any is shared
   device::DeviceState state_{};
   bool published_ = false;
-  int turns_[device::kFailedGrids] = {};  // of the watch, since a grid is seen as failed
 
-  std::mutex mutex_;  // guards the record's reading and stop_
+  std::mutex mutex_;        // guards the record's reading and what follows
+  bool told_ = false;       // of a failure, since forget()
+  uint64_t told_grid_ = 0;  // of whose later ends the log has told, plus 1
   std::condition_variable changed_;
   bool stop_ = false;
   std::thread watch_;

@@ -41,6 +41,9 @@ class DeviceSide {
   virtual Status learn_teams(const GpuSharing& sharing, int my_pe) = 0;
   /// Reports what kernels have recorded since, at once; the watch does so within 20 ms anyway.
   virtual void look() = 0;
+  /// look(), then no grid counts as failed any more. For when the kernels that have failed have ended: threads of
+  /// theirs that come later would wait for those that are gone.
+  virtual void forget() = 0;
 };
 
 }  // namespace heddle

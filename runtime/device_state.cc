@@ -1,6 +1,9 @@
 #include "runtime/device_state.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cinttypes>
 #include <mutex>
 #include <vector>
 
@@ -16,7 +19,8 @@ namespace {
 
 /// A translation unit.
 struct Unit {
-  heddle_state_receiver receiver = nullptr;
+  const heddle_unit* its = nullptr;
+  bool fits = true;      ///< is of this library's version
   bool current = false;  ///< has the present state
   bool alone = true;     ///< has no world's state, so its kernels' failures are in its own record
 };
@@ -34,12 +38,21 @@ struct Registry {
   std::vector<Unit> units;
   std::vector<Module> modules;
   device::DeviceState state{};
-  Gpu* gpu = nullptr;  // nullptr: no state is published
+  Gpu* gpu = nullptr;          // nullptr: no state is published
+  DeviceSide* side = nullptr;  // whose state it is
 };
 
 Registry& registry() {
   static Registry* all = new Registry;
   return *all;
+}
+
+/// By the program or library that it is in.
+Status check_version(const heddle_unit& unit) {
+  Dl_info place{};
+  const bool known = dladdr(&unit, &place) != 0 && place.dli_fname != nullptr;
+  return check_state_version(format("device code in %s", known ? place.dli_fname : "this process"), unit.version,
+                             unit.state_bytes, unit.record_bytes);
 }
 
 #ifdef HEDDLE_HAVE_CUDA
@@ -56,9 +69,9 @@ int give_units(Registry& all, Gpu& gpu) {
   const ContextScope scope(gpu);
   int failure = 0;
   for (Unit& unit : all.units) {
-    if (unit.current) continue;
+    if (unit.current || !unit.fits) continue;
     device::DeviceErrorRecord stray{};
-    const int code = unit.receiver(&all.state, sizeof all.state, unit.alone ? &stray : nullptr);
+    const int code = unit.its->receive(&all.state, sizeof all.state, unit.alone ? &stray : nullptr, sizeof stray);
     unit.current = code == 0;
     if (code != 0) failure = code;
     if (code == 0) unit.alone = all.state.errors == nullptr;
@@ -87,7 +100,7 @@ void report_elsewhere(const Registry& all, const Gpu& gpu) {
     if (driver.CtxPushCurrent(context) == CUDA_SUCCESS) {
       for (const Unit& unit : all.units) {
         device::DeviceErrorRecord stray{};
-        if (unit.receiver(&none, sizeof none, &stray) == 0) report_stray(stray);
+        if (unit.fits && unit.its->receive(&none, sizeof none, &stray, sizeof stray) == 0) report_stray(stray);
       }
       (void)driver.CtxPopCurrent(&popped);
     }
@@ -123,7 +136,8 @@ void give_all(Registry& all, Gpu& gpu) {
     log(LogLevel::kWarn,
         "kernels of %td translation unit(s) cannot make calls: the program's CUDA runtime did not take their state "
         "(CUDA error %d)",
-        std::count_if(all.units.begin(), all.units.end(), [](const Unit& unit) { return !unit.current; }), failure);
+        std::count_if(all.units.begin(), all.units.end(), [](const Unit& unit) { return unit.fits && !unit.current; }),
+        failure);
   }
   for (Module& module : all.modules) {
     const Status given = give_module(gpu, module, all.state);
@@ -147,13 +161,10 @@ Status add_module(Registry& all, void* handle, const char* call, const Find& fin
                  handle, kStateName);
   }
   if (found != CUDA_SUCCESS) return cuda_error(driver, found, call, "%p, %s", handle, kStateName);
-  if (bytes != sizeof(device::DeviceState)) {
-    return error(Code::kInvalidValue, "%s of %p has %zu bytes, this library's has %zu: compile the module anew",
-                 kStateName, handle, bytes, sizeof(device::DeviceState));
-  }
-  if (find(kRecordName, &record, &record_bytes) != CUDA_SUCCESS || record_bytes != sizeof(device::DeviceErrorRecord)) {
-    record = 0;  // no kernel of the module records
-  }
+  if (find(kRecordName, &record, &record_bytes) != CUDA_SUCCESS) record = record_bytes = 0;  // no kernel there records
+  uint32_t version = 0;
+  HEDDLE_RETURN_IF_ERROR(read_state_version(*all.gpu, address, &version));
+  HEDDLE_RETURN_IF_ERROR(check_state_version(format("module %p", handle), version, bytes, record_bytes));
   const Module module{handle, address};
   HEDDLE_RETURN_IF_ERROR(give_module(*all.gpu, module, all.state, record));
   const auto same =
@@ -174,14 +185,34 @@ Status no_state() {
 
 }  // namespace
 
+Status check_state_version(const std::string& who, uint32_t version, uint64_t state_bytes, uint64_t record_bytes) {
+  if (version == device::kStateVersion && state_bytes == sizeof(device::DeviceState) &&
+      (record_bytes == 0 || record_bytes == sizeof(device::DeviceErrorRecord))) {
+    return Status::ok();
+  }
+  return error(Code::kInvalidValue,
+               "%s was compiled with device headers of version %u (state %" PRIu64 " bytes, record %" PRIu64
+               "), this library has version %u (%zu, %zu): compile it anew with the headers of this library",
+               who.c_str(), version, state_bytes, record_bytes, device::kStateVersion, sizeof(device::DeviceState),
+               sizeof(device::DeviceErrorRecord));
+}
+
 #ifdef HEDDLE_HAVE_CUDA
 
-void publish_state(Gpu& gpu, const device::DeviceState& state) {
+Status publish_state(Gpu& gpu, const device::DeviceState& state, DeviceSide* side) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
+  for (Unit& unit : all.units) {
+    const Status fit = check_version(*unit.its);
+    unit.fits = fit.is_ok();
+    // Later it has been reported already, and what fails then is a call of the program's, such as nvshmem_malloc.
+    if (all.gpu == nullptr && !unit.fits) return fit;
+  }
   all.state = state;
   all.gpu = &gpu;
+  all.side = side;
   give_all(all, gpu);
+  return Status::ok();
 }
 
 void renew_state() {
@@ -202,7 +233,14 @@ void withdraw_state() {
   all.state = {};
   give_all(all, *all.gpu);
   all.gpu = nullptr;
+  all.side = nullptr;
   all.modules.clear();
+}
+
+void forget_failed_grids() {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);  // the side withdraws its state, under it, before it ends
+  if (all.side != nullptr) all.side->forget();
 }
 
 void find_stray_failures() {
@@ -214,7 +252,7 @@ void find_stray_failures() {
   if (driver->CtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return;  // so no kernel ran here
   for (const Unit& unit : all.units) {
     device::DeviceErrorRecord stray{};
-    if (unit.receiver(&all.state, sizeof all.state, &stray) == 0) report_stray(stray);
+    if (unit.fits && unit.its->receive(&all.state, sizeof all.state, &stray, sizeof stray) == 0) report_stray(stray);
   }
 }
 
@@ -252,10 +290,12 @@ Status unregister_module(void* module_or_library) {
 
 #else
 
-void publish_state(Gpu&, const device::DeviceState&) {}  // without CUDA there is no Gpu, so nobody calls this
+// Without CUDA there is no Gpu, so nobody calls this.
+Status publish_state(Gpu&, const device::DeviceState&, DeviceSide*) { return no_state(); }
 void renew_state() {}
 void withdraw_state() {}
 void find_stray_failures() {}
+void forget_failed_grids() {}
 Status register_module(void*) { return no_state(); }
 Status register_library(void*) { return no_state(); }
 Status unregister_module(void*) { return no_state(); }
@@ -266,12 +306,18 @@ Status unregister_module(void*) { return no_state(); }
 
 extern "C" {
 
-__attribute__((visibility("default"))) void heddle_register_state(heddle_state_receiver receiver) {
+__attribute__((visibility("default"))) void heddle_register_unit(const heddle_unit* unit) {
   heddle::Registry& all = heddle::registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  all.units.push_back({receiver});
+  all.units.push_back({unit});
+  const heddle::Status fit = heddle::check_version(*unit);
+  all.units.back().fits = fit.is_ok();
 #ifdef HEDDLE_HAVE_CUDA
-  if (all.gpu == nullptr) return;
+  if (all.gpu == nullptr) return;  // init says it
+  if (!fit.is_ok()) {
+    (void)heddle::report("device code that came after init", fit);
+    return;
+  }
   const int failure = heddle::give_units(all, *all.gpu);
   // Not a warning: with -rdc=true the first units of a program fail until the last has registered.
   if (failure != 0) {
@@ -281,11 +327,11 @@ __attribute__((visibility("default"))) void heddle_register_state(heddle_state_r
 #endif
 }
 
-__attribute__((visibility("default"))) void heddle_unregister_state(heddle_state_receiver receiver) {
+__attribute__((visibility("default"))) void heddle_unregister_unit(const heddle_unit* its) {
   heddle::Registry& all = heddle::registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = std::find_if(all.units.begin(), all.units.end(),
-                                  [&](const heddle::Unit& unit) { return unit.receiver == receiver; });
+  const auto found =
+      std::find_if(all.units.begin(), all.units.end(), [&](const heddle::Unit& unit) { return unit.its == its; });
   if (found != all.units.end()) all.units.erase(found);
 }
 

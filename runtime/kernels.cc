@@ -4,6 +4,8 @@
 #include <iterator>
 #include <optional>
 
+#include "runtime/device_state.h"
+
 #ifndef HEDDLE_KERNELS_IMAGE
 #error "HEDDLE_KERNELS_IMAGE must name the fat binary that nvcc made from kernels.cu"
 #endif
@@ -72,11 +74,9 @@ Status Kernels::load_all() {
   size_t bytes = 0;
   result = driver.LibraryGetGlobal(&state_, &bytes, library_, "heddle_device_state_d");
   if (result != CUDA_SUCCESS) return cuda_error(driver, result, "cuLibraryGetGlobal", "heddle_device_state_d");
-  if (bytes != sizeof(device::DeviceState)) {
-    return error(Code::kInternal, "heddle_device_state_d has %zu bytes, expected %zu; build the library anew", bytes,
-                 sizeof(device::DeviceState));
-  }
-  return Status::ok();
+  uint32_t version = 0;
+  HEDDLE_RETURN_IF_ERROR(read_state_version(*gpu_, state_, &version));
+  return check_state_version("the library's own fat binary", version, bytes, 0);
 }
 
 Kernels::~Kernels() {
@@ -152,6 +152,22 @@ Status copy_to_device(const Gpu& gpu, CUstream stream, CUdeviceptr to, const voi
   if (result == CUDA_SUCCESS) return Status::ok();
   return cuda_error(driver, result, "cuMemcpyHtoDAsync", "%zu bytes to %p on %s: %s", bytes,
                     reinterpret_cast<void*>(to), gpu.name().c_str(), what);
+}
+
+Status read_state_version(const Gpu& gpu, CUdeviceptr state, uint32_t* version) {
+  static_assert(offsetof(device::DeviceState, version) == 0);
+  const cuda::Driver& driver = gpu.driver();
+  const ContextScope scope(gpu);
+  const RelaxedCapture relaxed(gpu);
+  CUstream stream = nullptr;
+  CUresult result = driver.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  if (result != CUDA_SUCCESS) return cuda_error(driver, result, "cuStreamCreate", "%s", gpu.name().c_str());
+  result = driver.MemcpyDtoHAsync(version, state, sizeof *version, stream);
+  if (result == CUDA_SUCCESS) result = driver.StreamSynchronize(stream);
+  (void)driver.StreamDestroy(stream);
+  if (result == CUDA_SUCCESS) return Status::ok();
+  return cuda_error(driver, result, "cuMemcpyDtoHAsync", "the version of a state of kernels at %p on %s",
+                    reinterpret_cast<void*>(state), gpu.name().c_str());
 }
 
 }  // namespace heddle

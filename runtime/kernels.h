@@ -50,4 +50,8 @@ class Kernels {
 Status copy_to_device(const Gpu& gpu, CUstream stream, CUdeviceptr to, const void* from, size_t bytes,
                       const char* what);
 
+/// The version of the device headers that the owner of a DeviceState was compiled with, which a state on the device
+/// holds from the start. Waits for the copy, not for kernels.
+Status read_state_version(const Gpu& gpu, CUdeviceptr state, uint32_t* version);
+
 }  // namespace heddle

@@ -1,8 +1,13 @@
-// What calls of kernels check of their arguments, as far as it can be asked on the host.
+// What calls of kernels check of their arguments, the table of grids that have failed, and the meeting of warp groups,
+// as far as they can be asked on the host.
+#include <atomic>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
+#include "device/failed_grids.h"
 #include "device/ranges.h"
+#include "device/warpgroup.h"
 #include "tests/catch.h"
 
 using heddle::device::bytes_of;
@@ -111,4 +116,74 @@ TEST_CASE("every mistake of a counted put has its name") {
   CHECK(judge(to, from, 2048, 2048, 1) == DeviceError::kOverlap);
   CHECK(judge(to, from, 1024, 2048, 1) == DeviceError::kNone);
   CHECK(judge(heap.bytes + 2304, from, 64, 2048, 1) == DeviceError::kNone);
+}
+
+TEST_CASE("grids that have failed are remembered until newer ones need the place") {
+  using namespace heddle::device;  // NOLINT
+  uint64_t grids[kFailedGrids] = {};
+  CHECK_FALSE(is_remembered(grids, 0));
+  // Neighbours and those of the same bucket do not disturb each other.
+  for (uint64_t grid = 100; grid < 100 + kFailedGrids; ++grid) remember_grid(grids, grid);
+  for (uint64_t grid = 100; grid < 100 + kFailedGrids; ++grid) CHECK(is_remembered(grids, grid));
+  CHECK_FALSE(is_remembered(grids, 99));
+  CHECK_FALSE(is_remembered(grids, 100 + kFailedGrids));
+  remember_grid(grids, 100);  // once more: takes no place
+  for (uint64_t grid = 100; grid < 100 + kFailedGrids; ++grid) CHECK(is_remembered(grids, grid));
+  remember_grid(grids, 100 + kFailedGrids);  // in place of the oldest of its bucket
+  CHECK(is_remembered(grids, 100 + kFailedGrids));
+  CHECK_FALSE(is_remembered(grids, 100));
+  for (uint64_t grid = 101; grid < 100 + kFailedGrids; ++grid) CHECK(is_remembered(grids, grid));
+  remember_grid(grids, 0);
+  CHECK(is_remembered(grids, 0));
+  forget_grids(grids);
+  for (uint64_t grid = 0; grid < 300; ++grid) CHECK_FALSE(is_remembered(grids, grid));
+}
+
+TEST_CASE("threads of one failed grid take one place") {
+  using namespace heddle::device;  // NOLINT
+  uint64_t grids[kFailedGrids] = {};
+  for (uint64_t grid = 5; grid < 5 + kGridWays * kGridBuckets; grid += kGridBuckets) remember_grid(grids, grid);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&grids] {
+      for (int round = 0; round < 1000; ++round) remember_grid(grids, 5 + kFailedGrids);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK_FALSE(is_remembered(grids, 5));
+  for (uint32_t way = 1; way <= kGridWays; ++way) CHECK(is_remembered(grids, 5 + way * kGridBuckets));
+}
+
+TEST_CASE("a meeting by count ends with all, or is taken back") {
+  using heddle::device::meet_by_count;
+  constexpr uint64_t kMembers = 4;
+  constexpr int kRounds = 2000;
+  alignas(64) uint64_t arrivals = 0;
+  std::atomic<int> inside{0}, wrong{0};
+  const auto meet_often = [&] {
+    for (int round = 0; round < kRounds; ++round) {
+      ++inside;
+      if (!meet_by_count(&arrivals, kMembers, [] { return std::this_thread::yield(), true; })) ++wrong;
+      if (inside < static_cast<int>(kMembers) * (round + 1)) ++wrong;  // somebody had not come
+    }
+  };
+  const auto run = [&](int members, const auto& body) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < members; ++i) threads.emplace_back(body);
+    for (std::thread& thread : threads) thread.join();
+  };
+  run(kMembers, meet_often);
+  CHECK(wrong == 0);
+  CHECK(arrivals == kMembers * kRounds);
+  // One never comes: the others give up, and nothing is left of it.
+  std::atomic<int> given_up{0};
+  run(kMembers - 1, [&] {
+    int looks = 0;
+    if (!meet_by_count(&arrivals, kMembers, [&] { return std::this_thread::yield(), ++looks < 100; })) ++given_up;
+  });
+  CHECK(given_up == static_cast<int>(kMembers) - 1);
+  CHECK(arrivals == kMembers * kRounds);
+  inside = 0;
+  run(kMembers, meet_often);
+  CHECK(wrong == 0);
 }

@@ -1,4 +1,5 @@
 // What kernels are given, and what they give back: the state at every change, modules, failures that they record.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -20,8 +21,8 @@ int receiver_code = 0;
 
 device::DeviceErrorRecord stray{};  // what kernels have recorded without a world
 
-int receive(const void* state, unsigned long bytes, void* record) {
-  if (bytes != sizeof(device::DeviceState)) return 1;
+int receive(const void* state, unsigned long bytes, void* record, unsigned long record_bytes) {
+  if (bytes != sizeof(device::DeviceState) || record_bytes != sizeof stray) return device::kOtherVersion;
   if (receiver_code != 0) return receiver_code;
   CUcontext context = nullptr;
   (void)FakeCuda::the().table().CtxGetCurrent(&context);
@@ -35,6 +36,34 @@ int receive(const void* state, unsigned long bytes, void* record) {
   }
   return 0;
 }
+const heddle_unit unit = {device::kStateVersion, sizeof(device::DeviceState), sizeof stray, &receive};
+
+bool was_called = false;
+int receive_of_another_version(const void*, unsigned long, void*, unsigned long) {
+  was_called = true;
+  return 0;
+}
+
+/// Waits until `there()`; whether it came.
+template <class There>
+bool comes(const There& there) {
+  const Deadline deadline = Deadline::in(20);
+  while (!there() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return there();
+}
+
+/// What a kernel's thread of `grid` leaves, as record_failure of device/failure.h does.
+void record_failure(device::DeviceErrorRecord& record, device::DeviceError error, uint64_t grid, const char* call) {
+  device::remember_grid(record.failed_grids, grid);
+  record.claimed = 1;
+  record.error = static_cast<uint32_t>(error);
+  record.grid = grid;
+  std::strcpy(record.call, call);
+  device::store_release(&record.complete, 1U);
+}
+bool is_read(device::DeviceErrorRecord& record) {
+  return comes([&] { return device::load_acquire(&record.claimed) == 0; });
+}
 
 }  // namespace
 
@@ -42,7 +71,7 @@ TEST_CASE("translation units get the state at init, at growth and at the end") {
   const FakeCuda::Use driver;
   received.clear();
   receiver_code = 0;
-  heddle_register_state(&receive);
+  heddle_register_unit(&unit);
   CHECK(received.empty());  // no world yet
   run_on_gpus(1, [](World& world) -> Status {
     HEDDLE_RETURN_IF_ERROR(expect(received.size() == 1, "one state at init"));
@@ -64,15 +93,16 @@ TEST_CASE("translation units get the state at init, at growth and at the end") {
     HEDDLE_RETURN_IF_ERROR(expect(received[1].view.extent > first.view.extent, "larger extent"));
 
     // A unit that comes late, and one whose runtime is not ready when it comes.
-    heddle_unregister_state(&receive);
+    heddle_unregister_unit(&unit);
     receiver_code = 209;
-    heddle_register_state(&receive);
+    heddle_register_unit(&unit);
     HEDDLE_RETURN_IF_ERROR(expect(received.size() == 2, "refused"));
     receiver_code = 0;
-    const heddle_state_receiver other = [](const void*, unsigned long, void*) { return 0; };
-    heddle_register_state(other);  // a later registration tries the others again
+    const heddle_unit other = {unit.version, unit.state_bytes, unit.record_bytes,
+                               [](const void*, unsigned long, void*, unsigned long) { return 0; }};
+    heddle_register_unit(&other);  // a later registration tries the others again
     HEDDLE_RETURN_IF_ERROR(expect(received.size() == 3, "tried again"));
-    heddle_unregister_state(other);
+    heddle_unregister_unit(&other);
     HEDDLE_RETURN_IF_ERROR(world.free(large));
     return world.free(small);
   });
@@ -80,7 +110,7 @@ TEST_CASE("translation units get the state at init, at growth and at the end") {
   CHECK(received.back().view.n_pes == 0);  // finalize
   CHECK(received.back().poison == nullptr);
   const size_t count = received.size();
-  heddle_unregister_state(&receive);
+  heddle_unregister_unit(&unit);
   run_on_gpus(1, [](World&) { return Status::ok(); });
   CHECK(received.size() == count);
 }
@@ -106,6 +136,14 @@ TEST_CASE("a module that was loaded by hand is found by the name of its state") 
     HEDDLE_RETURN_IF_ERROR(unregister_module(library));
     HEDDLE_RETURN_IF_ERROR(expect(state->view.n_pes == 0, "zeroed"));
     HEDDLE_RETURN_IF_ERROR(expect(unregister_module(library).code() == Code::kInvalidValue, "not registered"));
+    auto* const other = reinterpret_cast<device::DeviceState*>(address);
+    other->version = device::kStateVersion - 1;
+    const Status old = register_library(library);
+    other->version = device::kStateVersion;
+    HEDDLE_RETURN_IF_ERROR(expect(old.code() == Code::kInvalidValue, "a module of another version"));
+    HEDDLE_RETURN_IF_ERROR(
+        expect(old.text().find(format("headers of version %u", device::kStateVersion - 1)) != std::string::npos,
+               "its version"));
     const Status missing = register_module(library);
     HEDDLE_RETURN_IF_ERROR(expect(missing.text().find("HEDDLE_MODULE") != std::string::npos, "a module without state"));
     (void)table.LibraryUnload(library);
@@ -116,7 +154,7 @@ TEST_CASE("a module that was loaded by hand is found by the name of its state") 
 TEST_CASE("what a kernel records is reported once, and a lost PE is told to kernels") {
   const FakeCuda::Use driver;
   received.clear();
-  heddle_register_state(&receive);
+  heddle_register_unit(&unit);
   run_on_gpus(1, [](World& world) -> Status {
     device::DeviceErrorRecord& record = *received.back().errors;
     for (int round = 0; round < 2; ++round) {
@@ -142,15 +180,108 @@ TEST_CASE("what a kernel records is reported once, and a lost PE is told to kern
         expect(last.text().find("nvshmem_int_p (block 0,0,0, thread 3,0,0 of grid 17, 4x1x1 blocks of 64x2x1 threads): "
                                 "[0x1234, +8 bytes)") != std::string::npos,
                "text"));
-    // A grid that has failed is forgotten in time, as graphs may use its number again.
-    device::store_relaxed(&record.failed_grids[3], uint64_t{20});
-    const Deadline deadline = Deadline::in(20);
-    while (device::load_relaxed(&record.failed_grids[3]) != 0 && !deadline.passed()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return expect(device::load_relaxed(&record.failed_grids[3]) == 0, "forgotten");
+    return Status::ok();
   });
-  heddle_unregister_state(&receive);
+  heddle_unregister_unit(&unit);
+}
+
+TEST_CASE("a grid that has failed counts as failed until the program clears the error") {
+  const FakeCuda::Use driver;
+  received.clear();
+  heddle_register_unit(&unit);
+  run_on_gpus(1, [](World&) -> Status {
+    using device::DeviceError;
+    device::DeviceErrorRecord& record = *received.back().errors;
+    clear_last_error();
+    record_failure(record, DeviceError::kBadPe, 20, "nvshmem_int_p");
+    HEDDLE_RETURN_IF_ERROR(expect(is_read(record), "the failure is read"));
+    HEDDLE_RETURN_IF_ERROR(expect(comes([] { return !last_error().is_ok(); }), "the failure is told"));
+    // Time does not make it forgotten: the watch has had many turns.
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    HEDDLE_RETURN_IF_ERROR(expect(device::is_remembered(record.failed_grids, 20), "remembered"));
+    // What comes later is told in the log, and the first cause stays the last error.
+    record_failure(record, DeviceError::kGridFailed, 20, "nvshmem_int_wait_until");
+    HEDDLE_RETURN_IF_ERROR(expect(is_read(record), "the later end is read"));
+    HEDDLE_RETURN_IF_ERROR(
+        expect(last_error().text().find("nvshmem_int_p") != std::string::npos, "the first cause stays"));
+    forget_failed_grids();
+    clear_last_error();
+    HEDDLE_RETURN_IF_ERROR(expect(!device::is_remembered(record.failed_grids, 20), "forgotten"));
+    // Once forgotten, a later end is news, and forgetting itself reports what is left.
+    record_failure(record, DeviceError::kGridFailed, 21, "nvshmem_int_wait_until");
+    forget_failed_grids();
+    HEDDLE_RETURN_IF_ERROR(
+        expect(comes([] { return last_error().text().find("has failed before") != std::string::npos; }), "told"));
+    return expect(!device::is_remembered(record.failed_grids, 21), "forgotten again");
+  });
+  heddle_unregister_unit(&unit);
+  clear_last_error();
+  forget_failed_grids();  // without a world: nothing
+}
+
+TEST_CASE("a kernel's wish to exit is carried out whatever else is recorded") {
+  const FakeCuda::Use driver;
+  received.clear();
+  heddle_register_unit(&unit);
+  run_on_gpus(1, [](World& world) -> Status {
+    std::atomic<int> status{-1};
+    std::atomic<int> calls{0};
+    std::unique_ptr<DeviceSide> side;
+    HEDDLE_RETURN_IF_ERROR(DeviceSide::make(
+        world.fabric(), gpu_settings(),
+        [&](int code) {
+          status = code;
+          ++calls;
+        },
+        &side));
+    HEDDLE_RETURN_IF_ERROR(side->publish(world.mapped_view(), {}));
+    device::DeviceErrorRecord& record = *received.back().errors;
+    record.claimed = 1;  // by a thread that never completes it
+    device::store_release(&record.exit, device::kExitAsked | 7);
+    HEDDLE_RETURN_IF_ERROR(expect(comes([&] { return calls == 1; }) && status == 7, "exit beside a failure"));
+    device::store_release(&record.exit, device::kExitAsked | static_cast<uint32_t>(-3));
+    HEDDLE_RETURN_IF_ERROR(expect(comes([&] { return calls == 2; }) && status == -3, "a negative status"));
+    device::store_release(&record.exit, device::kExitAsked | 0);
+    HEDDLE_RETURN_IF_ERROR(expect(comes([&] { return calls == 3; }) && status == 0, "status 0"));
+    return Status::ok();
+  });
+  heddle_unregister_unit(&unit);
+}
+
+TEST_CASE("device code of another version fails init, and comes later only with an error") {
+  const FakeCuda::Use driver;
+  const heddle_unit others[] = {
+      {device::kStateVersion + 1, unit.state_bytes, unit.record_bytes, &receive_of_another_version},
+      {device::kStateVersion, unit.state_bytes + 8, unit.record_bytes, &receive_of_another_version},
+      {device::kStateVersion, unit.state_bytes, unit.record_bytes - 8, &receive_of_another_version}};
+  was_called = false;
+  for (const heddle_unit& other : others) {
+    heddle_register_unit(&other);
+    const std::vector<Status> statuses = run_world(1, gpu_settings(), [](World&) { return Status::ok(); });
+    REQUIRE(statuses.size() == 1);
+    INFO(statuses[0].text());
+    CHECK(statuses[0].code() == Code::kInvalidValue);
+    CHECK(statuses[0].text().find(format("headers of version %u (state %u bytes, record %u)", other.version,
+                                         other.state_bytes, other.record_bytes)) != std::string::npos);
+    CHECK(statuses[0].text().find(format("this library has version %u", device::kStateVersion)) != std::string::npos);
+    CHECK(statuses[0].text().find("compile it anew") != std::string::npos);
+    CHECK(FakeCuda::the().leaks() == "");
+    heddle_unregister_unit(&other);
+
+    run_on_gpus(1, [&](World& world) -> Status {
+      clear_last_error();
+      heddle_register_unit(&other);
+      const bool is_told = last_error().text().find("compile it anew") != std::string::npos;
+      char* block = nullptr;
+      const Status grown = make_block(world, 5 << 20, &block);  // a new state, which the unit does not get
+      heddle_unregister_unit(&other);
+      HEDDLE_RETURN_IF_ERROR(grown);
+      HEDDLE_RETURN_IF_ERROR(expect(is_told, "told at once"));
+      return world.free(block);
+    });
+  }
+  CHECK_FALSE(was_called);
+  clear_last_error();
 }
 
 TEST_CASE("what kernels record without a world is reported when a unit gets its state") {
@@ -169,7 +300,7 @@ TEST_CASE("what kernels record without a world is reported when a unit gets its 
            text.find("called outside init and finalize") != std::string::npos;
   };
   leave_a_record();
-  heddle_register_state(&receive);
+  heddle_register_unit(&unit);
   run_on_gpus(1, [&](World& world) -> Status {
     HEDDLE_RETURN_IF_ERROR(expect(is_told(), "told by init"));
     leave_a_record();
@@ -183,7 +314,7 @@ TEST_CASE("what kernels record without a world is reported when a unit gets its 
   find_stray_failures();
   CHECK(stray.complete == 1);  // no context is current, so no kernel of this thread can have run
   run_on_gpus(1, [&](World&) { return expect(is_told(), "told by the next init"); });
-  heddle_unregister_state(&receive);
+  heddle_unregister_unit(&unit);
 }
 
 TEST_CASE("every failure of kernels has a sentence with its values") {
@@ -214,6 +345,8 @@ TEST_CASE("every failure of kernels has a sentence with its values") {
       {DeviceError::kBadStride, 0, 0, "a stride is 0; strides are at least 1"},
       {DeviceError::kOverlap, 0, 64, "the counter at 0x1234 lies within the 64 bytes"},
       {DeviceError::kBadArgument, 0, 64, "an argument is not allowed"},
+      {DeviceError::kBadBlock, -1, 96, "blocks of a multiple of 128 threads; this block has 96"},
+      {DeviceError::kGridFailed, -1, 0, "a thread of this grid has failed before"},
       {DeviceError::kNullBuffer, -1, 64, "a buffer is NULL, but 64 bytes of it are asked for"},
   };
   for (const auto& one : all) {

@@ -48,7 +48,7 @@ std::map<int, device::DeviceState> states;
 /// What a kernel of the unit has recorded on the second GPU.
 device::DeviceErrorRecord elsewhere{};
 
-int receive(const void* state, unsigned long bytes, void* record) {
+int receive(const void* state, unsigned long bytes, void* record, unsigned long) {
   device::DeviceState copy{};
   if (bytes != sizeof copy) return 1;
   std::memcpy(static_cast<void*>(&copy), state, bytes);
@@ -60,6 +60,8 @@ int receive(const void* state, unsigned long bytes, void* record) {
   if (copy.view.n_pes > 0) states[copy.view.my_pe] = copy;
   return 0;
 }
+const heddle_unit unit = {device::kStateVersion, sizeof(device::DeviceState), sizeof(device::DeviceErrorRecord),
+                          &receive};
 
 }  // namespace
 
@@ -163,7 +165,7 @@ TEST_CASE("the teams of GPUs, on the host") {
 TEST_CASE("the teams of GPUs, as kernels are given them") {
   const FakeCuda::Use driver;
   states.clear();
-  heddle_register_state(&receive);
+  heddle_register_unit(&unit);
   run_on({0, 1, 0, 0, 1}, [](World& world) -> Status {
     HEDDLE_RETURN_IF_ERROR(world.sync_all());  // all have their states
     const int me = world.my_pe();
@@ -196,7 +198,7 @@ TEST_CASE("the teams of GPUs, as kernels are given them") {
     HEDDLE_RETURN_IF_ERROR(expect(device::team_view(state, NVSHMEMI_TEAM_GPU_LEADERS).size == 2, "all lead"));
     return world.sync_all();
   });
-  heddle_unregister_state(&receive);
+  heddle_unregister_unit(&unit);
 }
 
 TEST_CASE("collective launches get the part of a shared GPU that MPS leaves them, and are refused elsewhere") {
@@ -267,9 +269,9 @@ TEST_CASE("what a kernel has recorded on another GPU than the heap's is reported
   elsewhere.error = static_cast<uint32_t>(device::DeviceError::kNotInitialized);
   elsewhere.thread[0] = 7;
   std::strcpy(elsewhere.call, "nvshmemx_barrier_all_block");
-  heddle_register_state(&receive);
+  heddle_register_unit(&unit);
   require_all_ok(run_world(1, gpu_settings(), [](World&) { return Status::ok(); }, {0}));
-  heddle_unregister_state(&receive);
+  heddle_unregister_unit(&unit);
   CHECK((elsewhere.complete == 0) == uses_both);  // GPUs that the program has not touched stay so
   const std::string text = last_error().text();
   INFO(text);
