@@ -31,6 +31,14 @@ __device__ char* end_of_heap() {
 #endif
 }
 
+__device__ unsigned long long heddle_test_clock() {  // ns
+  unsigned long long now = 0;
+#if defined(__CUDA_ARCH__)
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+#endif
+  return now;
+}
+
 __device__ char* start_of_heap() {
 #if defined(__CUDA_ARCH__)
   return heddle::device::device_state().view.my_heap;
@@ -229,6 +237,62 @@ __global__ void bad_before_barrier(Memory m) {
   if (threadIdx.x == 1) atomicAdd(m.through, 1);
 }
 
+/// The warp that is second in a group gives up whole; the others come to the group's barrier.
+__global__ void bad_before_warpgroup(Memory m) {
+  if (threadIdx.x / 32 == 1) nvshmem_int_p(reinterpret_cast<int*>(m.block), 1, -7);
+  (void)nvshmemx_barrier_warpgroup(NVSHMEM_TEAM_WORLD);
+  atomicAdd(m.through, 1);
+}
+
+/// The same where the warp ends in a wait, with the others in the barrier already.
+__global__ void bad_beside_warpgroup(Memory m) {
+  const unsigned long long begin = heddle_test_clock();
+  while (threadIdx.x / 32 == 1 && heddle_test_clock() - begin < 200'000'000) {
+  }
+  if (threadIdx.x / 32 == 1) nvshmem_int_wait_until(reinterpret_cast<int*>(m.block), 77, 0);
+  (void)nvshmemx_barrier_warpgroup(NVSHMEM_TEAM_WORLD);
+  atomicAdd(m.through, 1);
+}
+
+__global__ void bad_block(Memory m) {
+  (void)nvshmemx_barrier_warpgroup(NVSHMEM_TEAM_WORLD);
+  atomicAdd(m.through, 1);
+}
+
+/// Blocks of whole groups: the last group meets.
+__global__ void meet_in_warpgroup(Memory m, uint64_t value, int pe) {
+  if (threadIdx.x < blockDim.x - 128) return;
+  if (threadIdx.x == blockDim.x - 1) nvshmem_uint64_p(m.tick + 1, value, pe);
+  const int code = nvshmemx_barrier_warpgroup(NVSHMEM_TEAM_WORLD);
+  if (code == 0 && m.tick[1] == value) atomicAdd(m.through, 1);
+  (void)nvshmemx_barrier_warpgroup(NVSHMEM_TEAM_WORLD);  // before anybody writes anew
+}
+
+/// Block 1 fails at once, and its threads' siblings in block 0 come to a wait and a barrier long after that.
+__global__ void late(Memory m) {
+  if (blockIdx.x == 1) {
+    if (threadIdx.x == 0) nvshmem_int_p(reinterpret_cast<int*>(m.block), 1, -7);
+    return;
+  }
+  const unsigned long long begin = heddle_test_clock();
+  while (heddle_test_clock() - begin < 3'000'000'000) __nanosleep(100000);
+  if (threadIdx.x < 32) {
+    nvshmem_uint64_wait_until(m.never, NVSHMEM_CMP_EQ, 1);
+  } else {
+    nvshmemx_barrier_all_warp();
+  }
+  atomicAdd(m.through, 1);
+}
+
+/// Launched by a graph: fails the first time, and waits for the neighbour the next.
+__global__ void sometimes(Memory m, const int* fails, uint64_t value, int pe) {
+  if (*fails != 0) nvshmem_int_p(reinterpret_cast<int*>(m.block), 1, -7);
+  nvshmem_uint64_p(m.tick + 1, value, pe);
+  nvshmem_uint64_wait_until(m.tick + 1, NVSHMEM_CMP_EQ, value);
+  nvshmem_barrier_all();
+  atomicAdd(m.through, 1);
+}
+
 __global__ void good(Memory m, uint64_t round, int pe) {
   nvshmemx_uint64_put_signal_block(m.box, &m.box[64], 64, m.tick, round, NVSHMEM_SIGNAL_SET, pe);
   if (threadIdx.x == 0) nvshmem_signal_wait_until(m.tick, NVSHMEM_CMP_EQ, round);
@@ -260,12 +324,95 @@ int took_through(const Memory& m) {
   return through;
 }
 
+/// Runs `launch`, in which all threads end within `limit` seconds; what heddle_last_error then says.
+template <class Launch>
+std::string ends(const char* what, double limit, const Memory& m, const Launch& launch) {
+  heddle_clear_error();
+  const auto begin = std::chrono::steady_clock::now();
+  launch();
+  gpu::done(what);
+  const double took = seconds_since(begin);
+  gpu::that(took < limit, std::string(what) + " took " + std::to_string(took) + " s to end");
+  gpu::that(took_through(m) == 0, std::string(what) + " does not go on");
+  return awaited_error();
+}
+
+/// Barriers of a warp group that is not whole, or cannot be. They leave nothing behind that the next one meets.
+template <class Works>
+void check_warpgroups(const Memory& m, const Works& works) {
+  const auto meets = [&](unsigned threads, const std::string& after) {
+    static uint64_t value = 0;
+    meet_in_warpgroup<<<1, threads>>>(m, ++value, gpu::right);
+    gpu::done("meet_in_warpgroup");
+    gpu::that(took_through(m) == 128, "a barrier of a warp group " + after);
+    gpu::that(*heddle_last_error() == '\0', "no error of a barrier of a warp group " + after);
+    nvshmem_barrier_all();
+  };
+  meets(128, "first");
+  meets(512, "of a block of four");
+  std::string text = ends("bad_before_warpgroup", 1, m, [&] { bad_before_warpgroup<<<1, 128>>>(m); });
+  gpu::that(has(text, "a kernel's nvshmem_int_p (block 0,0,0, thread "), "a bad call before the barrier: " + text);
+  heddle_clear_error();
+  meets(128, "after one whose warp had failed");
+  text = ends("bad_beside_warpgroup", 2, m, [&] { bad_beside_warpgroup<<<1, 128>>>(m); });
+  gpu::that(has(text, "nvshmem_int_wait_until (block 0,0,0, thread "), "a bad call beside the barrier: " + text);
+  heddle_clear_error();
+  meets(256, "after one that was given up");
+  for (const unsigned threads : {32u, 96u, 192u}) {
+    text = ends("a block of no whole groups", 1, m, [&] { bad_block<<<1, threads>>>(m); });
+    gpu::that(has(text, "blocks of a multiple of 128 threads; this block has " + std::to_string(threads)), text);
+  }
+  heddle_clear_error();
+  meets(128, "after blocks that could not be");
+  nvshmem_barrier_all();
+  works("barriers of warp groups");
+}
+
+/// A grid that has failed is known for as long as the program has not cleared the error; then its number may come
+/// again.
+template <class Works>
+void check_later(const Memory& m, const Works& works) {
+  const std::string text = ends("late", 5, m, [&] { late<<<2, 64>>>(m); });
+  gpu::that(has(text, "a kernel's nvshmem_int_p (block 1,0,0, thread 0,0,0 of grid "), "the first cause: " + text);
+  heddle_clear_error();
+  nvshmem_barrier_all();
+  works("threads that came late");
+
+  int* const fails = gpu::on_gpu(std::vector<int>{1});
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  gpu::must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  gpu::must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+  sometimes<<<1, 1, 0, stream>>>(m, fails, 1'000'000, gpu::right);
+  gpu::must(cudaStreamEndCapture(stream, &graph), "capture");
+  gpu::must(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
+  const auto launch = [&] {
+    gpu::must(cudaGraphLaunch(exec, stream), "launch of a graph");
+    gpu::must(cudaStreamSynchronize(stream), "a graph");
+  };
+  const std::string first = ends("a graph that fails", 1, m, launch);
+  gpu::that(has(first, "a kernel's nvshmem_int_p (block 0,0,0"), "a graph that fails: " + first);
+  gpu::give(fails, std::vector<int>{0});
+  heddle_clear_error();
+  nvshmem_barrier_all();
+  launch();
+  gpu::that(took_through(m) == 1, "the same graph works when the error is cleared");
+  gpu::that(*heddle_last_error() == '\0', "and makes no error");
+  nvshmem_barrier_all();
+  gpu::must(cudaGraphExecDestroy(exec), "graph");
+  gpu::must(cudaGraphDestroy(graph), "graph");
+  gpu::must(cudaStreamDestroy(stream), "stream");
+  gpu::must(cudaFree(fails), "cudaFree");
+  works("a graph that failed once");
+}
+
 void check_calls() {
   Memory m{};
   m.block = gpu::allocate<char>(4096);
   m.never = gpu::allocate<uint64_t>(1);
   m.box = gpu::allocate<uint64_t>(128);
-  m.tick = gpu::allocate<uint64_t>(1);
+  m.tick = gpu::allocate<uint64_t>(2);
   std::vector<char> host(64);
   m.host = host.data();
   m.plain = gpu::on_gpu(std::vector<char>(4096));
@@ -313,6 +460,8 @@ void check_calls() {
   heddle_clear_error();
   nvshmem_barrier_all();
   works("a barrier that was given up");
+  check_warpgroups(m, works);
+  check_later(m, works);
   gpu::must(cudaFree(m.through), "cudaFree");
   gpu::must(cudaFree(m.plain), "cudaFree");
   nvshmem_free(m.tick);
@@ -388,10 +537,32 @@ int check_outside() {
   return gpu::failed == failed ? code : 1;
 }
 
+/// PE 0's kernel fails, and asks for the end of the job while the failure is not read yet. Ends with 7.
+__global__ void fail_and_exit(int* block, uint64_t* never) {
+  if (threadIdx.x == 0) nvshmem_int_p(block, 1, -7);
+  __syncthreads();
+  if (threadIdx.x == 1) nvshmem_global_exit(7);
+  nvshmem_uint64_wait_until(never, NVSHMEM_CMP_EQ, 1);
+}
+int check_exit() {
+  gpu::start();
+  int* const block = gpu::allocate<int>(1);
+  uint64_t* const never = gpu::allocate<uint64_t>(1);
+  nvshmem_barrier_all();
+  if (gpu::me == 0) {
+    fail_and_exit<<<1, 64>>>(block, never);
+    gpu::done("fail_and_exit");
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(10));
+  std::fprintf(stderr, "PE %d: FAILED: goes on after a kernel's nvshmem_global_exit\n", gpu::me);
+  std::_Exit(3);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "outside") == 0) return check_outside();
+  if (argc > 1 && std::strcmp(argv[1], "exit") == 0) return check_exit();
   gpu::start();
   check_calls();
   return gpu::finish("bad_calls");

@@ -95,6 +95,13 @@ def test_bad_calls_outside(jobs):
     result.lines(r"^heddle: error: a kernel's nvshmem_uint64_p \(.*\): called outside init and finalize", 4)
 
 
+def test_exit_beside_a_failure(jobs):
+    """A kernel fails, and calls nvshmem_global_exit(7) before the failure has been read."""
+    result = run(jobs, "gpu_bad_calls", "exit")
+    result.ends_with(7).never_says("FAILED")
+    result.lines(r"kernel: a kernel's nvshmem_int_p \(block 0,0,0, thread 0,0,0 of grid ", 1)
+
+
 def test_outside(jobs):
     run(jobs, "gpu_failures", "outside").ends_with(0).says("failures outside: ", " 0 failed").never_says("FAILED")
 
