@@ -6,6 +6,7 @@
 
 int main() {
   nvshmem_init();
+  if (nvshmemx_init_status() < NVSHMEM_STATUS_IS_INITIALIZED) return 1;  // logged, but it ends no process by itself
   const int me = nvshmem_my_pe();
   const int right = (me + 1) % nvshmem_n_pes();
 
