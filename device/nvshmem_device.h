@@ -85,8 +85,8 @@ HEDDLE_DEVICE void nvshmemx_barrier_all_block(void);
 HEDDLE_DEVICE void nvshmemx_sync_all_warp(void);
 HEDDLE_DEVICE void nvshmemx_sync_all_block(void);
 /// The same over a team that is all PEs or this PE alone; NVSHMEMX_ERROR_NOT_SUPPORTED for others. A warp group is four
-/// warps, from a thread whose number in the block is a multiple of 128 on; blocks of another size than a multiple of 128
-/// are refused: their threads end, with a record. Per PE one group at a time meets for a team.
+/// warps, from a thread whose number in the block is a multiple of 128 on; blocks of another size than a multiple of
+/// 128 are refused: their threads end, with a record. Per PE one group at a time meets for a team.
 HEDDLE_DEVICE int nvshmemx_barrier_warp(nvshmem_team_t team);
 HEDDLE_DEVICE int nvshmemx_barrier_warpgroup(nvshmem_team_t team);
 HEDDLE_DEVICE int nvshmemx_barrier_block(nvshmem_team_t team);

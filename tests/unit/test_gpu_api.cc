@@ -122,11 +122,13 @@ uint64_t blocks() {
 
 std::vector<uint64_t> extents;  // what a translation unit was given
 int receiver_code = 0;
-int receive(const void* state, unsigned long, void*) {
+int receive(const void* state, unsigned long, void*, unsigned long) {
   if (receiver_code != 0) return receiver_code;
   extents.push_back(static_cast<const device::DeviceState*>(state)->view.extent);
   return 0;
 }
+const heddle_unit unit = {device::kStateVersion, sizeof(device::DeviceState), sizeof(device::DeviceErrorRecord),
+                          &receive};
 
 }  // namespace
 
@@ -337,7 +339,7 @@ TEST_CASE("waits of a stream on arrays of odd alignment are refused: a kernel wo
 TEST_CASE("a block that kernels cannot be told of is not given, and they are told at the next call") {
   extents.clear();
   receiver_code = 0;
-  heddle_register_state(&receive);
+  heddle_register_unit(&unit);
   {
     const Job job;
     FakeCuda& cuda = FakeCuda::the();
@@ -368,13 +370,13 @@ TEST_CASE("a block that kernels cannot be told of is not given, and they are tol
     nvshmem_free(block);
     CHECK(extents.back() == physical());
   }
-  heddle_unregister_state(&receive);
+  heddle_unregister_unit(&unit);
 }
 
 TEST_CASE("a translation unit that did not take the extent gets it with the next call, also without growth") {
   extents.clear();
   receiver_code = 0;
-  heddle_register_state(&receive);
+  heddle_register_unit(&unit);
   {
     const Job job;
     receiver_code = 1;
@@ -387,7 +389,7 @@ TEST_CASE("a translation unit that did not take the extent gets it with the next
     job.works("malloc", [] { CHECK(nvshmem_malloc(4096) != nullptr); });
     CHECK(extents.size() == given);
   }
-  heddle_unregister_state(&receive);
+  heddle_unregister_unit(&unit);
 }
 
 TEST_CASE("the library's own part of the heap is no argument of a call") {
