@@ -302,6 +302,7 @@ TEST_CASE("local ranges that begin in the heap and run past its memory are refus
     nvshmem_int_get(last, b, 2, 0);
     nvshmem_int_iput(b, last, 1, 1, 2, 0);
     nvshmem_int_put_signal(b, last, 2, sig, 1, add, 0);
+    nvshmemx_quiet_on_stream(to);
     nvshmemx_int_put_on_stream(b, last, 2, 0, to);
     nvshmemx_int_iget_on_stream(last, b, 1, 1, 2, 0, to);
     nvshmemx_int_put_signal_on_stream(b, last, 2, sig, 1, add, 0, to);
@@ -473,9 +474,10 @@ TEST_CASE("ranges in the heap that have no memory any more are refused on both s
   fails("put_on_stream from it", [&] { nvshmemx_int_put_on_stream(low, gone, 2, 0, to); });
   job.works("both sides of it", [&] {
     nvshmem_int_put(high, local, 2, 0);
+    nvshmemx_quiet_on_stream(to);
     nvshmemx_int_put_on_stream(low, high, 2, 0, to);
     s.wait();
-    CHECK(nvshmem_int_g(high + 1, 0) == 2);
+    CHECK(nvshmem_int_g(low + 1, 0) == 2);
   });
 }
 
