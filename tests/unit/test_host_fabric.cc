@@ -1,4 +1,6 @@
 // The host fabric's endpoints: every state and its errors, memory, reach and the choice of the fabric.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "runtime/fabric/host/host_memory.h"
+#include "runtime/log.h"
 #include "tests/unit/host_pair.h"
 
 using namespace heddle;
@@ -299,4 +302,30 @@ TEST_CASE("the fabric is chosen by HEDDLE_FABRIC") {
   CHECK(std::string(fabric->name()) == "host+fault");
   settings.fault = "fail=x";
   check_error(make_fabric(settings, nullptr, &fabric), Code::kInvalidValue, {"HEDDLE_FAULT=\"fail=x\""});
+}
+
+TEST_CASE("a heap in host memory says why it is there, and warns a program that asked for a GPU") {
+  char name[] = "/tmp/heddle-choice-XXXXXX";
+  const OwnedFd file(::mkstemp(name));
+  REQUIRE(file.valid());
+  Settings settings;
+  settings.fabric = "host";
+  settings.debug = "INFO";
+  settings.debug_file = name;
+  REQUIRE(configure_log(settings, -1).is_ok());
+  std::unique_ptr<Fabric> fabric;
+  const bool made = make_fabric(settings, {-1, 0}, nullptr, &fabric).is_ok();
+  const bool made_with_gpu = make_fabric(settings, {3, 0}, nullptr, &fabric).is_ok();
+  const FabricChoice peer = peer_choice(settings);
+  settings.fabric = "auto";
+  if (!peer.usable) (void)make_fabric(settings, {3, 0}, nullptr, &fabric);
+  (void)configure_log(Settings{}, -1);
+  std::ifstream read(name);
+  const std::string text((std::istreambuf_iterator<char>(read)), std::istreambuf_iterator<char>());
+  ::unlink(name);
+  CHECK((made && made_with_gpu));
+  const auto says = [&](const std::string& words) { return text.find(words) != std::string::npos; };
+  CHECK(says("info: the heap is in host memory, which kernels cannot reach: HEDDLE_FABRIC=host asks for it"));
+  CHECK(says("warning: cuda_device_id 3 is ignored"));
+  if (!peer.usable) CHECK(says("host memory: peer cannot be used: " + peer.reason));
 }
