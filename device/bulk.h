@@ -141,7 +141,13 @@ HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE void copy_by_bulk(const Scope scope, char* de
     if (scope.any(done)) return;
   }
 #endif
-  copy_any<Sides>(scope, destination, source, bytes);
+  if constexpr (Sides::kInline &&
+                Scope::kIsGroup) {  // as without donated memory; bulk_pays has seen that all are vectors
+    copy_vectors<Sides>(scope, reinterpret_cast<Vector*>(destination), reinterpret_cast<const Vector*>(source),
+                        bytes / kVectorBytes);
+  } else {
+    copy_any<Sides>(scope, destination, source, bytes);
+  }
 }
 
 #endif
