@@ -72,9 +72,11 @@ template <class T>
 HEDDLE_DEVICE HEDDLE_INLINE void store_release(T* address, const T& value) {
   PtxOf<T>::store_release(address, to_word(value));
 }
-/// Two neighbouring words, a multiple of 16 bytes; each for itself is never torn.
-HEDDLE_DEVICE HEDDLE_INLINE void load_relaxed_pair(const uint64_t* address, uint64_t* first, uint64_t* second) {
-  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+/// Two neighbouring words at a multiple of 16 bytes, that only the caller's block writes. A weak load: the block's
+/// barriers order it after the block's writes, and looks after the first are answered by L1. Of words of other blocks
+/// it may see anything that they once held; each word for itself is never torn.
+HEDDLE_DEVICE HEDDLE_INLINE void load_own_pair(const uint64_t* address, uint64_t* first, uint64_t* second) {
+  asm volatile("ld.global.v2.u64 {%0, %1}, [%2];"
                : "=l"(*first), "=l"(*second)
                : "l"(global_address(address))
                : "memory");

@@ -1,8 +1,8 @@
 // What a block has registered with the library: donated shared memory (NVSHMEM guide, using TMA) and an open region.
 //
 // Shared memory is undefined when a block starts, so it cannot say by itself whether something was donated. The library
-// therefore keeps a small table in device memory, keyed by grid and block. Looking it up costs about a load from L2;
-// only calls that could use donated memory, and only when the policy allows it, do so.
+// therefore keeps a small table in device memory, keyed by grid and block. Looking it up costs a load, from L2 the
+// first time; only calls that could use donated memory, and only when the policy allows it, do so.
 #pragma once
 
 #include "device/access.h"
@@ -88,8 +88,8 @@ HEDDLE_DEVICE HEDDLE_INLINE GivenSmem given_smem() {
   if (device_state().block_slots == nullptr) return {0, 0};
   const uint64_t owner = this_block();
   for (uint32_t probe = 0; probe < kProbes; ++probe) {
-    uint64_t seen, smem;  // both words of one load: each trip to L2 would show in small copies
-    load_relaxed_pair(&slot_at(owner, probe)->owner, &seen, &smem);
+    uint64_t seen, smem;  // both words by one load, mostly from L1: each trip to L2 would show in small copies
+    load_own_pair(&slot_at(owner, probe)->owner, &seen, &smem);
     if (seen == owner) return {static_cast<uint32_t>(smem), static_cast<uint32_t>(smem >> 32)};
   }
   return {0, 0};

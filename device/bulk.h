@@ -48,7 +48,7 @@ HEDDLE_HD HEDDLE_INLINE uint32_t bulk_ring(const Engine& engine, char* destinati
 
 /// Whether a call may try the bulk path; from what all members know, and cheap. Without donated memory or policy no
 /// call does more than look at the policy.
-template <class Scope>
+template <class Sides, class Scope>
 HEDDLE_DEVICE HEDDLE_INLINE bool bulk_pays(const Scope& scope, const void* destination, const void* source,
                                            size_t bytes) {
 #if __CUDA_ARCH__ >= 900
@@ -56,7 +56,7 @@ HEDDLE_DEVICE HEDDLE_INLINE bool bulk_pays(const Scope& scope, const void* desti
   if (HEDDLE_LIKELY(policy == 0)) return false;
   // By vectors, n threads move some n x 100 MB/s and return at once; a bulk copy moves 45 GB/s after 1.5 us.
   const auto threads = static_cast<size_t>(scope.size());
-  if (policy == 1 && (threads > 256 || bytes < 512 * threads)) return false;
+  if (policy == 1 && (threads > Sides::kMostByBulk || bytes < 512 * threads)) return false;
   return bytes >= 512 && all_vectors(destination, source, bytes) && __isGlobal(destination) != 0 &&
          (__isGlobal(source) != 0 || __isShared(source) != 0);
 #else
@@ -106,7 +106,8 @@ HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE bool bulk_copy(char* destination, const char*
   if (smem.bytes < kLeastStagedBytes || smem.bytes < least_smem) return false;
   const uint32_t parities = shared_take(smem.at, kSmemInUse);
   if (parities == kSmemInUse) return false;
-  fence_bulk();
+  // The stages have been the engine's alone since give_smem, whose fence came after the program's last use of them.
+  fence_bulk_global();
   // Short copies are cut into as many pieces as there are stages, so that their stores start early.
   const uint32_t room = smem.bytes - kBarrierBytes;
   if (room >> stage_bits < kLeastStage) stage_bits = 2;
@@ -131,9 +132,9 @@ HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE void copy_by_bulk(const Scope scope, char* de
 #if __CUDA_ARCH__ >= 900
   constexpr uint32_t kStageBits = 3;  // sixteen smaller stages were slower: docs/performance.md
   // What the stages hold has to be twice what the threads themselves would keep in flight, as it is on its way for
-  // twice as long: through shared memory and out of it.
+  // twice as long: through shared memory and out of it. What is recommended keeps the link busy whatever the threads.
   const auto vectors = static_cast<uint32_t>(scope.size() * Sides::kInFlight * sizeof(Vector));
-  const uint32_t least_smem = device_state().tma_policy == 1 ? 2 * vectors : 0;
+  const uint32_t least_smem = device_state().tma_policy == 1 ? min(2 * vectors, kRecommendedSmem) : 0;
   // Kernels that donate nothing mostly have no shared memory: then they do not have to look for it.
   if (can_have_given_smem()) {
     scope.sync();

@@ -9,6 +9,8 @@ namespace heddle::device {
 
 /// Earlier accesses, of this thread or ordered before it, come before later bulk copies.
 HEDDLE_DEVICE HEDDLE_INLINE void fence_bulk() { asm volatile("fence.proxy.async;" ::: "memory"); }
+/// The same for accesses to global memory alone.
+HEDDLE_DEVICE HEDDLE_INLINE void fence_bulk_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 /// A barrier of one arrival and as many bytes as are expected.
 HEDDLE_DEVICE HEDDLE_INLINE void barrier_init(uint32_t barrier) {

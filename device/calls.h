@@ -120,7 +120,7 @@ HEDDLE_DEVICE HEDDLE_INLINE void scope_copy(const Scope& scope, void* destinatio
     const bool vectors = all_vectors(to, from, bytes);
     if (kRound && vectors && Sides::kInline && bytes <= static_cast<size_t>(scope.size()) * kVectorBytes) {
       copy_round<Sides>(scope, to, from, static_cast<uint32_t>(bytes));
-    } else if (vectors && bulk_pays(scope, to, from, bytes)) {
+    } else if (vectors && bulk_pays<Sides>(scope, to, from, bytes)) {
       copy_by_bulk<Sides>(scope, to, from, bytes);
     } else if (vectors && Sides::kInline) {
       copy_vectors<Sides>(scope, reinterpret_cast<Vector*>(to), reinterpret_cast<const Vector*>(from),

@@ -49,17 +49,25 @@ typedef uint64_t uintptr_t;
 #define HEDDLE_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define HEDDLE_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #if defined(__CUDA_ARCH__)
+// With -rdc=true a function that is called takes more registers than blocks of 1024 threads have, whatever it does. So
+// large functions are part of their callers there, and those that run rarely too. But in checking builds, where every
+// call has one of these, only launch bounds hold them down, as they do for functions of the kernel's own translation
+// unit.
+#if !defined(__CUDACC_RDC__)
 #define HEDDLE_OUTLINE inline __attribute__((noinline))
-// Large functions. With -rdc=true a function that is called gets as many registers as it likes, whatever the bounds of
-// its kernels: more than blocks of 1024 threads have. So there it is part of its callers.
-#if defined(__CUDACC_RDC__)
+#define HEDDLE_OUTLINE_LARGE HEDDLE_OUTLINE
+#elif HEDDLE_CHECK == 0
+#define HEDDLE_OUTLINE HEDDLE_INLINE
 #define HEDDLE_OUTLINE_LARGE HEDDLE_INLINE
 #else
-#define HEDDLE_OUTLINE_LARGE HEDDLE_OUTLINE
+#define HEDDLE_OUTLINE static inline __attribute__((noinline))
+#define HEDDLE_OUTLINE_LARGE HEDDLE_INLINE
 #endif
 #define HEDDLE_UNROLL _Pragma("unroll")
+#define HEDDLE_ROLLED _Pragma("unroll 1")  // registers are dear
 #else
 #define HEDDLE_OUTLINE inline
 #define HEDDLE_OUTLINE_LARGE inline
 #define HEDDLE_UNROLL
+#define HEDDLE_ROLLED
 #endif

@@ -15,8 +15,9 @@ namespace heddle::device {
 
 /// The sides of a put: any source, symmetric destination.
 struct ToPeer {
-  static constexpr int kInFlight = 4;    ///< vectors that a thread loads before it stores
-  static constexpr bool kInline = true;  ///< whether vectors go inline, so that small copies need no call
+  static constexpr int kInFlight = 4;         ///< vectors that a thread loads before it stores
+  static constexpr bool kInline = true;       ///< whether vectors go inline, so that small copies need no call
+  static constexpr size_t kMostByBulk = 256;  ///< threads of a group whose copies may go by the bulk engine
   template <class T>
   HEDDLE_HD static HEDDLE_INLINE T load(const T* address) {
     return load_any(address);
@@ -30,6 +31,7 @@ struct ToPeer {
 struct FromPeer {
   static constexpr int kInFlight = 8;
   static constexpr bool kInline = false;
+  static constexpr size_t kMostByBulk = 1024;
   template <class T>
   HEDDLE_HD static HEDDLE_INLINE T load(const T* address) {
     return load_peer(address);

@@ -18,6 +18,7 @@ HEDDLE_HD inline void remember_grid(uint64_t* grids, uint64_t grid) {
   while (true) {
     uint64_t lowest = UINT64_MAX;
     uint32_t place = 0;
+    HEDDLE_ROLLED
     for (uint32_t way = 0; way < kGridWays; ++way) {
       const uint64_t seen = load_relaxed(bucket + way);
       if (seen == entry) return;

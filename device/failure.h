@@ -32,12 +32,14 @@ HEDDLE_DEVICE HEDDLE_OUTLINE void record_failure(const char* call, DeviceError e
     to[0] = x;
     to[1] = y;
     to[2] = z;
+    asm volatile("" ::: "memory");  // one after the other, as registers are dear: blocks of 1024 threads have 64
   };
   keep(record->block, blockIdx.x, blockIdx.y, blockIdx.z);
   keep(record->thread, threadIdx.x, threadIdx.y, threadIdx.z);
   keep(record->blocks, gridDim.x, gridDim.y, gridDim.z);
   keep(record->threads, blockDim.x, blockDim.y, blockDim.z);
-  size_t i = 0;
+  uint32_t i = 0;
+  HEDDLE_ROLLED
   for (; i + 1 < sizeof record->call && call[i] != 0; ++i) record->call[i] = call[i];
   record->call[i] = 0;
   store_release(&record->complete, 1u);  // with the rest of the record
@@ -72,6 +74,29 @@ HEDDLE_DEVICE HEDDLE_INLINE bool grid_has_failed() {
   return record != nullptr && is_remembered(record->failed_grids, grid_id());
 }
 
+/// What a wait asks now and then: 0 after a failure was recorded, else when the first call was.
+HEDDLE_DEVICE HEDDLE_OUTLINE uint64_t look_around(const char* call, const void* variable, int pe, uint64_t started) {
+  const DeviceState& state = device_state();
+  DeviceError error = DeviceError::kTimeout;
+  if (state.view.n_pes == 0) {  // finalize has come meanwhile
+    error = DeviceError::kNotInitialized;
+  } else if (grid_has_failed()) {
+    error = DeviceError::kGridFailed;  // kept only where no other is
+  } else {
+    const uint32_t lost = state.poison == nullptr ? 0 : load_relaxed(state.poison);
+    if (lost != 0) {
+      error = DeviceError::kPeerLost;
+      pe = static_cast<int>(lost) - 1;
+    } else {
+      const uint64_t now = clock_ns();
+      if (started == 0) return now;
+      if (state.wait_timeout_ns == 0 || now - started < state.wait_timeout_ns) return started;
+    }
+  }
+  record_failure(call, error, pe, variable, 0);
+  return 0;
+}
+
 /// The pause of one wait in a kernel. Looks go at full speed; every kLooks-th asks whether a PE was lost or this grid
 /// has failed (reads of host memory), or the time is up.
 class WaitPause {
@@ -87,32 +112,6 @@ class WaitPause {
   }
 
  private:
-  /// 0 after a failure is recorded, else when the first call was.
-  static HEDDLE_DEVICE __attribute__((noinline)) uint64_t look_around(const char* call, const void* variable, int pe,
-                                                                      uint64_t started) {
-    const DeviceState& state = device_state();
-    if (state.view.n_pes == 0) {  // finalize has come meanwhile
-      record_failure(call, DeviceError::kNotInitialized, pe, variable, 0);
-      return 0;
-    }
-    if (grid_has_failed()) {
-      record_failure(call, DeviceError::kGridFailed, pe, variable, 0);  // kept only where no other is
-      return 0;
-    }
-    if (state.poison != nullptr) {
-      const uint32_t lost = load_relaxed(state.poison);
-      if (lost != 0) {
-        record_failure(call, DeviceError::kPeerLost, static_cast<int>(lost) - 1, variable, 0);
-        return 0;
-      }
-    }
-    const uint64_t now = clock_ns();
-    if (started == 0) return now;
-    if (state.wait_timeout_ns == 0 || now - started < state.wait_timeout_ns) return started;
-    record_failure(call, DeviceError::kTimeout, pe, variable, 0);
-    return 0;
-  }
-
   static constexpr uint32_t kLooks = 1024;  // some 0.5 ms of looks at local memory
   const char* call_;
   const void* variable_;

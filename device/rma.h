@@ -50,7 +50,7 @@ template <class Sides>
 HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE void copy_together(char* destination, const char* source, size_t bytes) {
   const uint32_t here = __activemask();
   if ((here & (here - 1)) == 0) {
-    if (bulk_pays(ThreadScope(), destination, source, bytes)) {
+    if (bulk_pays<Sides>(ThreadScope(), destination, source, bytes)) {
       copy_by_bulk<Sides>(ThreadScope(), destination, source, bytes);
     } else {
       copy_any<Sides>(ThreadScope(), destination, source, bytes);

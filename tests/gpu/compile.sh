@@ -81,6 +81,19 @@ __global__ void BOUNDS get_warp(char* box, const char* source, size_t bytes) { n
 __global__ void BOUNDS put_signal(char* box, const char* source, size_t bytes, uint64_t* signal) {
   nvshmemx_putmem_signal_block(box, source, bytes, signal, 1, NVSHMEM_SIGNAL_SET, 1);
 }
+__global__ void BOUNDS wait(uint64_t* signal) { nvshmem_signal_wait_until(signal, NVSHMEM_CMP_GE, 3); }
+__global__ void BOUNDS meet() {
+  nvshmemx_barrier_all_block();
+  nvshmemx_barrier_warpgroup(NVSHMEM_TEAM_WORLD);
+}
+__global__ void BOUNDS donate(char* box, const char* source, size_t bytes) {
+  extern __shared__ char memory[];
+  nvshmemx_give_smem(memory, 98560);
+  __syncthreads();
+  nvshmemx_putmem_block(box, source, bytes, 1);
+  __syncthreads();
+  nvshmemx_release_smem();
+}
 __global__ void BOUNDS by_threads(char* box, const char* source, size_t bytes) {
   nvshmem_putmem(box, source, bytes, 1);
   nvshmem_getmem(box, source, bytes, 1);
