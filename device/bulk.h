@@ -142,8 +142,8 @@ HEDDLE_DEVICE HEDDLE_OUTLINE_LARGE void copy_by_bulk(const Scope scope, char* de
     if (scope.any(done)) return;
   }
 #endif
-  if constexpr (Sides::kInline &&
-                Scope::kIsGroup) {  // as without donated memory; bulk_pays has seen that all are vectors
+  // As without donated memory; bulk_pays has seen that all are vectors.
+  if constexpr (Sides::kInline && Scope::kIsGroup) {
     copy_vectors<Sides>(scope, reinterpret_cast<Vector*>(destination), reinterpret_cast<const Vector*>(source),
                         bytes / kVectorBytes);
   } else {

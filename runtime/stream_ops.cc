@@ -73,10 +73,13 @@ bool can_write(World& world, const void* address, Stream stream) {
   return world.fabric().gpu()->writes_words() && cuda::device_pointer(address) % 4 == 0 && !is_captured(world, stream);
 }
 
+/// What a stream can write by itself.
+bool is_word(size_t bytes) { return bytes == 4 || bytes == 8; }
+
 /// Lets the stream write 4 or 8 bytes after all of its earlier work, which takes a third of a kernel's time. False
 /// where it cannot.
 bool write_word(World& world, void* to, uint64_t word, size_t bytes, Stream stream) {
-  if ((bytes != 4 && bytes != 8) || !can_write(world, to, stream)) return false;
+  if (!is_word(bytes) || !can_write(world, to, stream)) return false;
   const Gpu& gpu = *world.fabric().gpu();
   const StreamScope scope(gpu);
   const CUdeviceptr at = cuda::device_pointer(to);
@@ -130,7 +133,7 @@ Status copy_by_kernel(World& world, void* to, const void* from, size_t bytes, bo
 /// any size reads it at each launch of the graph, as CUDA's own copies do.
 Status put_pageable(World& world, void* to, const void* source, size_t bytes, const Signal& signal, Stream stream) {
   uint64_t word = 0;
-  if (bytes <= sizeof word) std::memcpy(&word, source, bytes);
+  if (is_word(bytes)) std::memcpy(&word, source, bytes);
   if (!write_word(world, to, word, bytes, stream)) {
     HEDDLE_RETURN_IF_ERROR(copy(world, to, source, bytes, stream));
   }
@@ -154,10 +157,11 @@ Status check(World& world, Stream stream) {
 Status put(World& world, void* destination, const void* source, size_t bytes, int pe, Stream stream) {
   if (bytes == 0) return Status::ok();
   void* const to = remote(world, destination, pe);
-  if (bytes <= kKernelBytes) {
+  const bool by_kernel = bytes <= kKernelBytes && is_captured(world, stream);
+  if (by_kernel || is_word(bytes)) {  // else what the source is makes no difference, and to ask costs a driver call
     const LocalMemory memory = world.fabric().local_memory(source);
     if (memory == LocalMemory::kPageable) return put_pageable(world, to, source, bytes, {}, stream);
-    if (memory == LocalMemory::kKernels && is_captured(world, stream)) {
+    if (by_kernel && memory == LocalMemory::kKernels) {
       return copy_by_kernel(world, to, source, bytes, false, {}, stream);
     }
   }

@@ -180,7 +180,7 @@ bool measure_init(Session& session, Row* row) {
 bool measure_memory(Session& session, Row* row) {
   row->scope = "host";
   row->figure = Figure::kLatency;
-  row->bytes = session.library_bytes();
+  row->bytes = session.init_bytes();
   return true;
 }
 

@@ -124,7 +124,7 @@ Session::Session(const DeviceOptions& options) : options_(options) {
   const uint64_t before = free_bytes();
   join(&init_us_);
   const uint64_t after = free_bytes();
-  library_bytes_ = before > after ? before - after : 0;
+  init_bytes_ = before > after ? before - after : 0;
   me_ = nvshmem_my_pe();
   n_ = nvshmem_n_pes();
   must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");

@@ -59,7 +59,7 @@ class Session {
   bool active() const { return me_ == 0; }  ///< moves the data in tests of one direction
   double context_us() const { return context_us_; }
   double init_us() const { return init_us_; }
-  uint64_t library_bytes() const { return library_bytes_; }  ///< GPU memory that init took
+  uint64_t init_bytes() const { return init_bytes_; }  ///< GPU memory that init took
   const char* fabric() const;
   cudaStream_t stream() const { return stream_; }
 
@@ -136,7 +136,7 @@ class Session {
   const char* row_ = "set-up";
   int me_ = 0, n_ = 1;
   double context_us_ = 0, init_us_ = 0;
-  uint64_t library_bytes_ = 0;
+  uint64_t init_bytes_ = 0;
   char *source_ = nullptr, *target_ = nullptr, *peer_source_ = nullptr, *peer_target_ = nullptr;
   uint64_t *flags_ = nullptr, *peer_flags_ = nullptr;
   uint64_t* samples_ = nullptr;

@@ -139,7 +139,7 @@ CUresult FakeCuda::launch(Kernel& kernel, CUstream stream, void** parameters) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++launches_[kernel.name];
   }
-  of(stream).push([&kernel, task] { run(kernel.name, task, kernel.library->state); });
+  of(stream).push([&kernel, task] { run(kernel.name, task, kernel.image->state); });
   return CUDA_SUCCESS;
 }
 

@@ -204,7 +204,7 @@ class FakeCuda {
   };
   struct Kernel {
     std::string name;
-    Library* library;
+    Library* image;
   };
   struct Event {
     std::mutex mutex;
